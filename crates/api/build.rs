@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let files = ["kv", "auth", "membership", "rpc", "election", "lock", "lease", "wal", "snap", "raft"];
+    let files = ["kv", "auth", "membership", "rpc", "election", "lock", "lease", "wal", "snap", "raft", "archive"];
     let files: Vec<String> = files.iter().map(|name| format!("{name}.proto")).collect();
     println!("cargo:rerun-if-changed=proto");
     let descriptors = protox::compile(&files, ["proto"])?;

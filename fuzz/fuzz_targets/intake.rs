@@ -20,7 +20,7 @@ struct Nobody;
 impl Sink for Nobody {
     fn done(&mut self, _: u64, _: u64, _: Result<Response, api::Error>) {}
     fn conf_change(&mut self, _: u64, _: ConfChange) {}
-    fn raise_no_space(&mut self) {}
+    fn over_quota(&mut self, _: &Response) {}
 }
 
 /// What is sent: the body of a checkpoint, and its segments.

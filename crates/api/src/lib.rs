@@ -58,9 +58,12 @@ mod generated {
     pub mod raftpb {
         include!(concat!(env!("OUT_DIR"), "/raftpb.rs"));
     }
+    pub mod cairnpb {
+        include!(concat!(env!("OUT_DIR"), "/cairnpb.rs"));
+    }
 }
 
 pub use generated::{
-    authpb, etcdserverpb, leasepb, membershippb, mvccpb, raftpb, snappb, v3electionpb, v3lockpb, walpb,
+    authpb, cairnpb, etcdserverpb, leasepb, membershippb, mvccpb, raftpb, snappb, v3electionpb, v3lockpb, walpb,
 };
 pub use prost::{DecodeError, Message};

@@ -64,8 +64,10 @@ pub const CONCURRENT_STREAMS_MAX: u32 = 100_000;
 pub const SNAPSHOTS_MAX: usize = 8;
 /// The largest message sent, as gRPC has it.
 pub const SEND_BYTES_MAX: usize = i32::MAX as usize;
-/// Leases revoked together in one round of expiry.
-pub const LEASE_REVOKE_BATCH_MAX: usize = 500;
+/// Expired leases whose ends are under way at once: requests that come meanwhile wait for these, some milliseconds.
+pub const LEASE_ENDS_MAX: usize = 500;
+/// Leases that a new leader lets expire within a second.
+pub const LEASE_EXPIRIES_PER_SECOND_MAX: usize = 20_000;
 /// The checkpoint of a snapshot that another member sends.
 pub const SNAPSHOT_CHECKPOINT_BYTES_MAX: usize = 256 << 20;
 /// Segments of such a snapshot.

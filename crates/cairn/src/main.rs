@@ -9,6 +9,7 @@ use std::process::exit;
 
 fn main() {
     contain::install_plain();
+    host::names::need_no_libraries();
     // An argument that is not text belongs to no flag; what is left of it is named in the refusal.
     let mut words = std::env::args_os();
     let program = words.next().unwrap_or_default();
@@ -18,25 +19,33 @@ fn main() {
     let asks = args.first().is_some_and(|word| word.starts_with("__complete"));
     match name {
         "benchmark" if asks => exit(propose(&bench_report::page(), &args)),
-        "etcd" if asks => exit(propose(&server::page(), &args)),
+        "etcd" if asks => exit(propose(&pages::etcd(), &args)),
         "benchmark" => exit(bench_report::run(name, args)),
+        "etcd" if args.first().is_some_and(|word| word == "gateway") => exit(relay::run("etcd gateway", &args[1..])),
+        "etcd" if args.first().is_some_and(|word| word == "grpc-proxy") => {
+            exit(proxy::run("etcd grpc-proxy", &args[1..]))
+        }
         "etcd" => exit(server::run(args)),
         "etcdctl" => exit(cli::run(name, words)),
         "etcdutl" => exit(cli::run_util(name, words)),
         _ => {}
     }
     match args.first().map(String::as_str) {
+        Some("backup") => exit(cli::run_backup("cairn", words)),
         Some("bench") => exit(bench_report::run("cairn bench", args.into_iter().skip(1))),
         Some("__complete" | "__completeNoDesc") => exit(complete(words, &args)),
         Some("check" | "doctor") => exit(cli::run_checks("cairn", words)),
         Some("cluster") => exit(server::run_local(args.into_iter().skip(1))),
         Some("completion") => exit(completion(args.get(1..).unwrap_or_default())),
         Some("ctl") => exit(cli::run("cairn ctl", words.into_iter().skip(1))),
+        Some("restore") => exit(cli::run_restore("cairn", words)),
         Some("serve") => exit(server::run(args.into_iter().skip(1))),
         Some("takeover") => exit(cli::run_takeover("cairn", words)),
         Some("top") => exit(cli::run_top("cairn", words)),
         Some("util") => exit(cli::run_util("cairn util", words.into_iter().skip(1))),
         Some("version") => server::print_version(),
+        Some("gateway") => exit(relay::run("cairn gateway", &args[1..])),
+        Some("grpc-proxy") => exit(proxy::run("cairn grpc-proxy", &args[1..])),
         Some("help") if args.len() > 1 => exit(help(&args[1..])),
         Some("help") => tell(&mut std::io::stdout(), &server::usage()),
         None => tell(&mut std::io::stdout(), COMMANDS_PAGE),
@@ -64,6 +73,12 @@ fn complete(words: Vec<OsString>, args: &[String]) -> i32 {
     }
     if behind("check") || behind("doctor") {
         return cli::run_checks("cairn", ask(rest));
+    }
+    if behind("backup") {
+        return cli::run_backup("cairn", ask(rest));
+    }
+    if behind("restore") {
+        return cli::run_restore("cairn", ask(rest));
     }
     if behind("top") {
         return cli::run_top("cairn", ask(rest));
@@ -125,8 +140,12 @@ cairn - a distributed key-value store that speaks the etcd v3 protocol
 
   cairn serve [flags]     starts a member, with etcd's flags (also: cairn --name=...)
   cairn cluster           starts a cluster on this machine
+  cairn gateway start     passes TCP connections on to the members of a cluster
+  cairn grpc-proxy start  serves the API by asking members, and shares watches
   cairn ctl ...           etcdctl
   cairn util ...          etcdutl
+  cairn backup            archives what a cluster applies, in S3 or a directory
+  cairn restore           makes data directories of such an archive, at any revision
   cairn bench ...         etcd's benchmark, sweeps and comparisons
   cairn check ...         measures the disk, the network, a running cluster
   cairn doctor            looks at a machine and a cluster, and says what to change

@@ -21,6 +21,8 @@ pub(crate) fn whole() -> Page {
     commands.extend([
         Page { help: "Measures a cluster: etcd's benchmark, sweeps and comparisons".into(), ..bench_report::page() },
         completion,
+        proxy::page(),
+        relay::page(),
         server::local_page(),
         small("help", "[--man DIR]", "Lists the flags of a member, or writes man pages"),
         server::page(),
@@ -35,6 +37,13 @@ pub(crate) fn whole() -> Page {
         flags: Vec::new(),
         commands,
     }
+}
+
+/// The program `etcd`: a member, and the other commands that etcd's server has.
+pub(crate) fn etcd() -> Page {
+    let mut page = server::page();
+    page.commands.extend([proxy::page(), relay::page()]);
+    page
 }
 
 /// Writes `cairn.1` and a page for each command into `dir`; returns how many.

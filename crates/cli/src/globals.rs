@@ -28,6 +28,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     text("auth-jwt-token", "", "token (JWT) to use instead of user and password"),
     text("user", "", "user, as name or name:password"),
     text("password", "", "password of the user"),
+    text("zone", "", "ask members of this zone before others; $CAIRN_ZONE says so, too"),
     text("discovery-srv", "", "domain whose SRV records name the members").or('d'),
     text("discovery-srv-name", "", "suffix of the service name in those records"),
     switch("help", "help for the command").or('h'),
@@ -160,6 +161,7 @@ fn security(parsed: &Parsed, prefix: &str) -> Outcome<Security> {
         server_name: domain.filter(|_| !parsed.switch("insecure-discovery")).map(String::from),
         skips_verification: is_own && parsed.switch("insecure-skip-tls-verify"),
         is_wanted: !parsed.switch(&format!("{prefix}insecure-transport")),
+        is_nameless: false,
     })
 }
 
@@ -217,7 +219,10 @@ fn own(parsed: &Parsed, endpoints: Vec<Endpoint>, call_timeout: Option<Duration>
     let token = Some(parsed.text("auth-jwt-token")).filter(|token| !token.is_empty());
     let user = if token.is_some() { None } else { user(parsed, "")? };
     let security = security(parsed, "")?;
-    Ok(Options { endpoints, security, user, token: token.map(String::from), ..options(parsed, call_timeout) })
+    let zone = Some(parsed.text("zone").to_string()).filter(|zone| !zone.is_empty());
+    let zone = zone.or_else(|| std::env::var("CAIRN_ZONE").ok().filter(|zone| !zone.is_empty()));
+    let token = token.map(String::from);
+    Ok(Options { endpoints, security, user, token, zone, ..options(parsed, call_timeout) })
 }
 
 /// A client of another cluster, which has flags of its own that begin with `prefix`.

@@ -1,5 +1,5 @@
 //! The commands of `etcdctl` and `etcdutl`, under the names of `cairn ctl` and `cairn util` and under etcd's own; `cairn check`,
-//! `cairn doctor` and `cairn takeover`.
+//! `cairn doctor`, `cairn takeover`, `cairn backup` and `cairn restore`.
 //!
 //! [`run`] finds the command in the table ([`commands`]), reads flags as Go's `pflag` does ([`mod@flags`]), and prints in etcd's forms
 //! ([`print`]); the work is done by the `client` crate.
@@ -7,6 +7,7 @@
 // `print!` and `eprint!` panic if the reader is gone.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod backup;
 mod checks;
 mod command;
 mod commands;
@@ -59,6 +60,16 @@ pub fn run_takeover(program: &str, args: impl IntoIterator<Item = OsString>) -> 
 /// Runs a command line of `cairn top` (with that word, without the program's name); returns the exit code.
 pub fn run_top(program: &str, args: impl IntoIterator<Item = OsString>) -> i32 {
     tool(program, &tool::TOP, args)
+}
+
+/// Runs a command line of `cairn backup` (with that word, without the program's name); returns the exit code.
+pub fn run_backup(program: &str, args: impl IntoIterator<Item = OsString>) -> i32 {
+    tool(program, &tool::BACKUP, args)
+}
+
+/// Runs a command line of `cairn restore` (with that word, without the program's name); returns the exit code.
+pub fn run_restore(program: &str, args: impl IntoIterator<Item = OsString>) -> i32 {
+    tool(program, &tool::RESTORE, args)
 }
 
 fn tool(program: &str, tool: &Tool, args: impl IntoIterator<Item = OsString>) -> i32 {
@@ -203,7 +214,7 @@ mod tests {
                 }
             }
         }
-        for tool in [tool::CTL, tool::UTIL, tool::CHECKS, tool::TAKEOVER, tool::TOP] {
+        for tool in [tool::CTL, tool::UTIL, tool::CHECKS, tool::TAKEOVER, tool::TOP, tool::BACKUP, tool::RESTORE] {
             check(tool.flags, tool.commands);
         }
     }

@@ -2,12 +2,12 @@
 
 use crate::command::{Action, Command};
 use crate::flags::{Entry, Page};
-use crate::tool::{CHECKS, CTL, TAKEOVER, TOP, Tool, UTIL};
+use crate::tool::{BACKUP, CHECKS, CTL, RESTORE, TAKEOVER, TOP, Tool, UTIL};
 
-/// The pages of `cairn ctl`, `util`, `check`, `doctor` and `takeover`.
+/// The pages of `cairn ctl`, `util`, `check`, `doctor`, `takeover`, `top`, `backup` and `restore`.
 pub fn pages() -> Vec<Page> {
     let mut all = vec![of_tool("ctl", &CTL), of_tool("util", &UTIL)];
-    for tool in [&CHECKS, &TAKEOVER, &TOP] {
+    for tool in [&CHECKS, &TAKEOVER, &TOP, &BACKUP, &RESTORE] {
         // They are commands of `cairn` itself.
         all.extend(tool.commands.iter().map(|command| {
             let mut page = of(command);

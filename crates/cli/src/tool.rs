@@ -2,7 +2,7 @@
 
 use crate::command::Command;
 use crate::flags::Flag;
-use crate::{checks, commands, globals, takeover, top, util};
+use crate::{backup, checks, commands, globals, takeover, top, util};
 
 /// A program.
 #[derive(Clone, Copy)]
@@ -47,3 +47,19 @@ pub(crate) const TAKEOVER: Tool = Tool {
 /// `cairn top`: a page about a running cluster.
 pub(crate) const TOP: Tool =
     Tool { help: "Shows what a cluster does", commands: top::COMMANDS, flags: globals::FLAGS, has_variables: true };
+
+/// `cairn backup`: archives of a running cluster.
+pub(crate) const BACKUP: Tool = Tool {
+    help: "Archives what a cluster applies, continuously",
+    commands: backup::COMMANDS,
+    flags: globals::FLAGS,
+    has_variables: true,
+};
+
+/// `cairn restore`: states of an archive. It asks no member.
+pub(crate) const RESTORE: Tool = Tool {
+    help: "Makes the data of a new cluster's member of an archive",
+    commands: backup::RESTORE,
+    flags: &[],
+    has_variables: false,
+};

@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -43,6 +43,8 @@ pub(crate) struct Member {
     pub(crate) channel: Channel,
     /// How that is encrypted.
     pub(crate) encryption: Option<rpc::client::Encryption>,
+    /// Whether it runs in the zone of the client.
+    is_near: AtomicBool,
     dialling: Mutex<Dialling>,
 }
 
@@ -70,6 +72,7 @@ impl Balancer {
             connect_timeout: options.connect_timeout,
             keepalive_interval: options.keepalive_interval,
             keepalive_timeout: options.keepalive_timeout,
+            pings_idle: options.pings_idle,
             message_bytes_max: options.answer_bytes_max,
             ..Default::default()
         };
@@ -80,7 +83,13 @@ impl Balancer {
             }
             let encryption = channel_options.tls.clone();
             let channel = Channel::new(endpoint.address(), channel_options);
-            Ok(Arc::new(Member { endpoint: endpoint.clone(), channel, encryption, dialling: Mutex::default() }))
+            Ok(Arc::new(Member {
+                endpoint: endpoint.clone(),
+                channel,
+                encryption,
+                is_near: false.into(),
+                dialling: Mutex::default(),
+            }))
         });
         let members = members.collect::<Result<_, OptionsError>>()?;
         // Clients that each make one call go to all members, too.
@@ -122,22 +131,49 @@ impl Balancer {
         Ok(())
     }
 
+    /// The member of this turn among those that are connected, if any is. Those that are not are dialled.
+    fn connected(&self, turn: usize, prefers_near: bool) -> Option<Arc<Member>> {
+        let connected = || self.members.iter().filter(|member| member.channel.is_connected());
+        if prefers_near {
+            let near = || connected().filter(|member| member.is_near.load(Ordering::Relaxed));
+            let place = turn.checked_rem(near().count());
+            if let Some(member) = place.and_then(|place| near().cycle().nth(place)) {
+                return Some(member.clone());
+            }
+        }
+        let count = connected().count();
+        if count < self.members.len() {
+            let now = Instant::now();
+            let (before, after) = self.members.split_at(turn.wrapping_rem(self.members.len()));
+            after.iter().chain(before).for_each(|member| member.dial(now, &self.news));
+        }
+        // One may have gone since they were counted; then the next one is as good.
+        connected().cycle().nth(turn.checked_rem(count)?).cloned()
+    }
+
     /// A member that is connected, the next in turn. Waits for as long as there is none.
     pub(crate) async fn pick(&self) -> Arc<Member> {
+        self.pick_among(false).await
+    }
+
+    /// The same, of those in the client's zone if any of these is connected.
+    pub(crate) async fn pick_near(&self) -> Arc<Member> {
+        self.pick_among(true).await
+    }
+
+    async fn pick_among(&self, prefers_near: bool) -> Arc<Member> {
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         loop {
+            if let Some(member) = self.connected(turn, prefers_near) {
+                return member;
+            }
             let mut changed = std::pin::pin!(self.news.changed.notified());
             // What happens from here on is heard of.
             changed.as_mut().enable();
-            let connected: Vec<_> = self.members.iter().filter(|member| member.channel.is_connected()).collect();
+            if let Some(member) = self.connected(turn, prefers_near) {
+                return member;
+            }
             let now = Instant::now();
-            if connected.len() < self.members.len() {
-                let (before, after) = self.members.split_at(turn.wrapping_rem(self.members.len()));
-                after.iter().chain(before).for_each(|member| member.dial(now, &self.news));
-            }
-            if let Some(member) = connected.get(turn.wrapping_rem(connected.len().max(1))) {
-                return Arc::clone(member);
-            }
             // Then some member may be dialled again.
             let due = self.members.iter().filter_map(|member| member.due()).min();
             let _ = timeout_at(due.unwrap_or(now + LOOK).min(now + LOOK), changed).await;
@@ -153,6 +189,11 @@ impl News {
 }
 
 impl Member {
+    /// Notes whether it runs in the zone of the client.
+    pub(crate) fn set_near(&self, is_near: bool) {
+        self.is_near.store(is_near, Ordering::Relaxed);
+    }
+
     /// It is connected: attempts that failed before are forgotten. Tells whether there were any.
     fn reached(&self) -> bool {
         let mut dialling = self.dialling.lock();

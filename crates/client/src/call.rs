@@ -50,6 +50,7 @@ impl Client {
         match patience {
             None => call.await,
             Some(patience) => tokio::time::timeout(patience, call).await.unwrap_or_else(|_| {
+                self.inner.zones.doubt();
                 let reason = self.inner.balancer.failure();
                 let text = match reason {
                     None => "context deadline exceeded".to_string(),
@@ -66,10 +67,11 @@ impl Client {
         let mut attempt = 0;
         loop {
             let ticket = self.ticket(refused.as_ref()).await?;
-            let failure = match self.attempt(path, &ticket, message.clone(), patience).await {
+            let failure = match self.attempt(path, &ticket, message.clone(), patience, attempt == 0).await {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
+            self.inner.zones.doubt();
             attempt += 1;
             if self.can_ask_again(&failure.status) && attempt < ATTEMPTS_MAX {
                 refused = Some(ticket);
@@ -102,6 +104,7 @@ impl Client {
     /// What is to be done between two attempts.
     pub(crate) async fn pause(&self, attempt: u32, status: &Status) {
         self.inner.balancer.failed(&status.message);
+        self.inner.zones.doubt();
         if let Some(pause) = retry::pause(attempt, self.inner.balancer.len()) {
             tokio::time::sleep(pause).await;
         }
@@ -113,8 +116,9 @@ impl Client {
         ticket: &Ticket,
         message: Bytes,
         patience: Option<Duration>,
+        prefers_zone: bool,
     ) -> Result<Bytes, Failure> {
-        let member = self.inner.balancer.pick().await;
+        let member = if prefers_zone { self.pick().await } else { self.inner.balancer.pick().await };
         let ended = |status: Status| Failure { is_unsent: status.is_unsent(), status };
         member.channel.unary(path, &ticket.metadata, message, patience).await.map_err(ended)
     }
@@ -163,7 +167,7 @@ impl Client {
 
     /// Begins a stream on whichever member is next. Waits for a member to be there, as long as it takes.
     pub(crate) async fn open(&self, path: &str, ticket: &Ticket) -> Result<(Arc<Member>, StreamingCall), Failure> {
-        let member = self.inner.balancer.pick().await;
+        let member = self.pick().await;
         let unsent = |status| Failure { status, is_unsent: true };
         let call = member.channel.stream(path, &ticket.metadata, None).await.map_err(unsent)?;
         Ok((member, call))

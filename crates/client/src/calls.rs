@@ -1,5 +1,6 @@
 //! Every method of the API that has one answer: requests and answers are its messages.
 
+use api::cairnpb::{EntriesRequest, EntriesResponse};
 use api::etcdserverpb::*;
 
 use crate::call::to_member;
@@ -115,6 +116,8 @@ calls_of_members! {
     hash HashRequest HashResponse "/etcdserverpb.Maintenance/Hash";
     /// A checksum of all keys of a member up to a revision.
     hash_kv HashKvRequest HashKvResponse "/etcdserverpb.Maintenance/HashKV";
+    /// The entries that a member has applied, for an archive. Only Cairn's members have the method.
+    entries EntriesRequest EntriesResponse "/cairnpb.Archive/Entries";
 }
 
 impl Client {
@@ -171,9 +174,18 @@ impl Client {
     /// # Errors
     /// If no member can be reached.
     pub async fn snapshot(&self) -> Result<rpc::client::StreamingCall, Error> {
+        self.snapshot_since(None).await
+    }
+
+    /// The same, or only what the member's state has more than an earlier one. A member that does not know of such requests sends all, and
+    /// leaves `increment` out of its messages.
+    ///
+    /// # Errors
+    /// If no member can be reached.
+    pub async fn snapshot_since(&self, since: Option<SnapshotSince>) -> Result<rpc::client::StreamingCall, Error> {
         let ticket = self.ticket(None).await?;
         let (_, mut call) = self.open(SNAPSHOT, &ticket).await.map_err(|failure| failure.status)?;
-        call.send(bytes::Bytes::new()).await?;
+        call.send(api::Message::encode_to_vec(&SnapshotRequest { since }).into()).await?;
         call.finish();
         Ok(call)
     }

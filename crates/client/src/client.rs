@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::balancer::Balancer;
 use crate::credentials::Credentials;
 use crate::keep_alive::KeepAlives;
+use crate::zones::Zones;
 use crate::{Endpoint, Options, OptionsError};
 
 /// A client of one cluster. Cheap to clone; clones share connections, token and keep-alives.
@@ -18,6 +19,7 @@ pub(crate) struct Inner {
     pub(crate) balancer: Balancer,
     pub(crate) credentials: Credentials,
     pub(crate) keep_alives: KeepAlives,
+    pub(crate) zones: Zones,
 }
 
 impl Client {
@@ -28,8 +30,8 @@ impl Client {
     pub fn new(options: Options) -> Result<Client, OptionsError> {
         let balancer = Balancer::new(&options)?;
         let credentials = Credentials::new(options.user.clone(), options.token.as_deref(), options.needs_leader);
-        let keep_alives = KeepAlives::default();
-        Ok(Client { inner: Arc::new(Inner { options, balancer, credentials, keep_alives }) })
+        let (keep_alives, zones) = (KeepAlives::default(), Zones::default());
+        Ok(Client { inner: Arc::new(Inner { options, balancer, credentials, keep_alives, zones }) })
     }
 
     /// A client of the endpoints in a list with commas, everything else as by default.

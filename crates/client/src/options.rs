@@ -23,6 +23,10 @@ pub struct Options {
     pub keepalive_interval: Duration,
     /// How long the answer to that ping may take.
     pub keepalive_timeout: Duration,
+    /// Members that run in this zone, by their `--zone`, are asked before others. None: all alike.
+    pub zone: Option<String>,
+    /// Whether it is pinged while nothing is asked, too. Members may take that for an attack.
+    pub pings_idle: bool,
     /// Whether members that know of no leader are to refuse at once.
     pub needs_leader: bool,
     /// Bytes of a request.
@@ -53,6 +57,8 @@ impl Default for Options {
             call_timeout: Some(Duration::from_secs(5)),
             keepalive_interval: Duration::from_secs(2 * 3600),
             keepalive_timeout: Duration::from_secs(6),
+            zone: None,
+            pings_idle: true,
             needs_leader: false,
             request_bytes_max: 2 << 20,
             answer_bytes_max: i32::MAX as usize,
@@ -69,6 +75,7 @@ impl std::fmt::Debug for Options {
             .field("security", &self.security)
             .field("connect_timeout", &self.connect_timeout)
             .field("call_timeout", &self.call_timeout)
+            .field("zone", &self.zone)
             .field("needs_leader", &self.needs_leader)
             .finish_non_exhaustive()
     }

@@ -49,13 +49,13 @@ pub fn wants_another_token(status: &Status) -> bool {
 }
 
 /// Whether a learner was asked for what only voters do.
-pub(crate) fn is_from_learner(status: &Status) -> bool {
+pub fn is_from_learner(status: &Status) -> bool {
     let error = api::Error::NotSupportedForLearner;
     status.code == error.code() && status.message == error.message()
 }
 
 /// Whether a stream that ended like this can be taken up on another member.
-pub(crate) fn is_passing(status: &Status) -> bool {
+pub fn is_passing(status: &Status) -> bool {
     matches!(status.code, Code::Unavailable | Code::Internal | Code::Ok)
         || (status.code == Code::Unknown && status.message == api::Error::NotPrimaryLessor.message())
 }

@@ -3,10 +3,10 @@
 use parking_lot::Mutex;
 use rustls::ClientConfig;
 use rustls::crypto::ring;
-use rustls::pki_types::ServerName;
+use rustls::pki_types::{CertificateDer, ServerName};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use trust::{Anybody, Authorities, Hosts, PairError, Revocations};
+use trust::{Anybody, Authorities, Certificate, Hosts, PairError, Revocations};
 
 use crate::Endpoint;
 
@@ -20,6 +20,8 @@ pub struct Security {
     pub key: Option<PathBuf>,
     /// File of the authorities that vouch for members; otherwise those of the system.
     pub authorities: Option<PathBuf>,
+    /// Shows no certificate with a common name: for a proxy, whose clients members would take for the user of that name.
+    pub is_nameless: bool,
     /// The name that members' certificates must have, instead of the endpoint's host.
     pub server_name: Option<String>,
     /// Believes every member.
@@ -72,6 +74,9 @@ impl Security {
             (Some(cert), Some(key)) => {
                 let pair = trust::pair(cert, key).map_err(|(PairError::Cert(why) | PairError::Key(why))| why);
                 let (chain, key) = pair?;
+                if self.is_nameless {
+                    refuse_named(&chain)?;
+                }
                 builder.with_client_auth_cert(chain, key).map_err(|error| error.to_string())?
             }
             (cert, key) => {
@@ -121,6 +126,14 @@ impl Guard {
         let name = ServerName::try_from(name).map_err(|error| format!("endpoint `{endpoint}`: {error}"))?;
         let config = Arc::new(move || Ok(self.config()));
         Ok(rpc::client::Encryption { config, name, describe })
+    }
+}
+
+fn refuse_named(chain: &[CertificateDer<'_>]) -> Result<(), String> {
+    let Some(leaf) = chain.first() else { return Ok(()) };
+    match Certificate::parse(leaf)?.common_name.as_str() {
+        "" => Ok(()),
+        name => Err(format!("cert has non empty Common Name ({name})")),
     }
 }
 

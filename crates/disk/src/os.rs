@@ -29,6 +29,13 @@ struct OsFile {
     unsafe_no_sync: bool,
 }
 
+impl OsDisk {
+    /// A file that the caller has opened.
+    pub fn opened(&self, file: fs::File, path: &Path) -> Arc<dyn File> {
+        Arc::new(OsFile { file, path: path.into(), unsafe_no_sync: self.unsafe_no_sync })
+    }
+}
+
 impl Disk for OsDisk {
     fn open(&self, path: &Path, mode: Mode) -> io::Result<Arc<dyn File>> {
         let file = fs::OpenOptions::new()
@@ -42,7 +49,7 @@ impl Disk for OsDisk {
         if mode == Mode::Own && !file.metadata()?.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
-        Ok(Arc::new(OsFile { file, path: path.into(), unsafe_no_sync: self.unsafe_no_sync }))
+        Ok(self.opened(file, path))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

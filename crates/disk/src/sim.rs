@@ -76,15 +76,25 @@ impl SimDisk {
         self.state().faults.off
     }
 
-    /// Fails one write with EIO after `writes` more have succeeded. Half of its bytes may have reached the disk.
+    /// Fails one write with EIO after `writes` more have succeeded. The sectors in its first half may have reached the disk.
     pub fn fail_write_after(&self, writes: u64) {
-        self.state().faults.fail_write_after(writes);
+        self.state().faults.fail_write_after(writes, libc::EIO);
+    }
+
+    /// As [`SimDisk::fail_write_after`], with ENOSPC: a disk that is full for a moment.
+    pub fn fill_at_write_after(&self, writes: u64) {
+        self.state().faults.fail_write_after(writes, libc::ENOSPC);
     }
 
     /// Fails one sync (of a file or a directory) with EIO after `syncs` more have succeeded. What it should have made durable
     /// is not made durable by a later one either, unless it is written again.
     pub fn fail_sync_after(&self, syncs: u64) {
         self.state().faults.fail_sync_after(syncs, libc::EIO);
+    }
+
+    /// As [`SimDisk::fail_sync_after`], but no sync of a directory: a file system with a journal shuts down when it cannot write that.
+    pub fn fail_file_sync_after(&self, syncs: u64) {
+        self.state().faults.fail_file_sync_after(syncs);
     }
 
     /// As [`SimDisk::fail_sync_after`], with ENOSPC: a disk that finds out late that it is full.
@@ -96,6 +106,21 @@ impl SimDisk {
     /// which knows of no error.
     pub fn fail_write_back_after(&self, write_backs: u64) {
         self.state().faults.fail_write_back_after(write_backs);
+    }
+
+    /// Writes and syncs that have failed as planned.
+    pub fn errors(&self) -> u64 {
+        self.state().faults.errors
+    }
+
+    /// Counts [`SimDisk::errors`] from 0 again.
+    pub fn forget_errors(&self) {
+        self.state().faults.errors = 0;
+    }
+
+    /// Takes back what was planned with [`SimDisk::fail_write_after`] and its like.
+    pub fn repair(&self) {
+        self.state().faults.repair();
     }
 
     /// Makes every attempt to cut or remove a file fail with this error of the operating system. `None` ends that.
@@ -329,7 +354,7 @@ impl Disk for SimDisk {
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let mut state = self.state();
         let power = state.faults.begin()?;
-        if let Some(error) = state.faults.sync_error() {
+        if let Some(error) = state.faults.directory_sync_error() {
             state.directory(&normal(dir))?.fail_sync();
             return Err(error);
         }

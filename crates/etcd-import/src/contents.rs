@@ -94,13 +94,7 @@ impl Database {
                 auto_leave: found.auto_leave,
             });
         }
-        for name in ["scheduledCompactRev", "finishedCompactRev"] {
-            if let Some(bytes) = meta.get(name.as_bytes()) {
-                let (rev, _) =
-                    revision(bytes).ok_or_else(|| Error::contents("meta", format!("{name} is no revision")))?;
-                contents.compact_revision = contents.compact_revision.max(rev.main);
-            }
-        }
+        contents.compact_revision = compact_revision(&meta)?;
         self.walk("lease", &mut |_, value| {
             if contents.leases.len() >= LEASES_MAX {
                 return Err(Error::contents("lease", format!("it has more than {LEASES_MAX} leases")));
@@ -153,6 +147,11 @@ impl Database {
         Ok(())
     }
 
+    /// The revision that the history is compacted to, finished or not; -1 if never.
+    pub(crate) fn compact_revision(&self) -> Result<i64, Error> {
+        compact_revision(&self.table("meta")?)
+    }
+
     /// A bucket of a few rows.
     fn table(&self, name: &str) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, Error> {
         let mut rows = BTreeMap::new();
@@ -196,6 +195,18 @@ impl Contents {
             ..Checkpoint::initial()
         }
     }
+}
+
+/// The revision that the history is compacted to, by the bucket `meta`; -1 if never.
+pub(crate) fn compact_revision(meta: &BTreeMap<Vec<u8>, Vec<u8>>) -> Result<i64, Error> {
+    let mut found = -1;
+    for name in ["scheduledCompactRev", "finishedCompactRev"] {
+        if let Some(bytes) = meta.get(name.as_bytes()) {
+            let (rev, _) = revision(bytes).ok_or_else(|| Error::contents("meta", format!("{name} is no revision")))?;
+            found = rev.main.max(found);
+        }
+    }
+    Ok(found)
 }
 
 fn decode<M: Message + Default>(bucket: &str, bytes: &[u8]) -> Result<M, Error> {

@@ -2,7 +2,8 @@
 
 use crate::Error;
 use crate::bolt::{Bucket, Db};
-use std::path::Path;
+use crate::increment::{Chain, is_increment};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use store::types::Revision;
 
@@ -14,10 +15,11 @@ const REVISION_BYTES: usize = 17;
 /// Told of keys and values.
 pub(crate) type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<(), Error> + 'a;
 
-/// A database file, opened for reading.
+/// A database file, opened for reading, with the increments that follow it.
 pub struct Database {
     pub(crate) db: Db,
     pub(crate) buckets: Vec<Bucket>,
+    pub(crate) chain: Option<Chain>,
 }
 
 /// One change to a key.
@@ -39,6 +41,7 @@ impl Database {
     /// # Errors
     /// If there is none.
     pub fn open(path: &Path) -> Result<Database, Error> {
+        check_is_whole(path)?;
         Database::of(Db::open(path)?)
     }
 
@@ -48,21 +51,58 @@ impl Database {
     /// # Errors
     /// Also if it stays in use.
     pub fn open_unused(path: &Path, patience: Duration) -> Result<Database, Error> {
+        check_is_whole(path)?;
         Database::of(Db::open_unused(path, patience)?)
     }
 
     fn of(db: Db) -> Result<Database, Error> {
         let buckets = db.buckets()?;
-        Ok(Database { db, buckets })
+        Ok(Database { db, buckets, chain: None })
+    }
+
+    /// The same with increments behind it, in their order, all of which are checked: the database that the last one leads to. `path` is the file
+    /// of this one, for what is said of it.
+    ///
+    /// # Errors
+    /// If one of them is damaged, or does not follow what is before it.
+    pub fn with_increments(mut self, path: &Path, increments: &[PathBuf]) -> Result<Database, Error> {
+        self.chain = Chain::open(path, &self, increments)?;
+        Ok(self)
+    }
+
+    /// What has everything but the keys.
+    pub(crate) fn newest(&self) -> (&Db, &[Bucket]) {
+        match &self.chain {
+            None => (&self.db, &self.buckets),
+            Some(chain) => (&chain.newest().db, &chain.newest().buckets),
+        }
+    }
+
+    /// Bytes of the files, without what is before and after the databases.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.db.bytes().saturating_add(self.chain.as_ref().map_or(0, Chain::bytes))
     }
 
     /// Goes through a bucket; nothing, if there is none of this name.
     pub(crate) fn walk(&self, name: &str, visit: &mut Visit<'_>) -> Result<(), Error> {
-        let Some(bucket) = self.buckets.iter().find(|bucket| bucket.name == name.as_bytes()) else { return Ok(()) };
-        self.db.walk(bucket, &mut |key, value| match value {
-            Some(value) => visit(key, value),
-            None => Err(Error::contents(name, "there is a bucket in it")),
-        })
+        match &self.chain {
+            Some(chain) if name == KEYS => chain.keys(self, visit),
+            _ => {
+                let (db, buckets) = self.newest();
+                walk(db, buckets, name, visit)
+            }
+        }
+    }
+
+    /// The revision, and the one that the history is compacted to.
+    pub(crate) fn state(&self) -> Result<(i64, i64), Error> {
+        let compact_revision = self.compact_revision()?;
+        let mut last = 1;
+        self.records(&mut |record| {
+            last = record.rev.main;
+            Ok(())
+        })?;
+        Ok((last.max(compact_revision).max(1), compact_revision))
     }
 
     /// Goes through all changes, in their order.
@@ -78,6 +118,27 @@ impl Database {
     }
 }
 
+/// Goes through one of these buckets; nothing, if there is none of this name.
+pub(crate) fn walk(db: &Db, buckets: &[Bucket], name: &str, visit: &mut Visit<'_>) -> Result<(), Error> {
+    let Some(bucket) = buckets.iter().find(|bucket| bucket.name == name.as_bytes()) else { return Ok(()) };
+    db.walk(bucket, &mut |key, value| match value {
+        Some(value) => visit(key, value),
+        None => Err(Error::contents(name, "there is a bucket in it")),
+    })
+}
+
+/// Refuses an increment where a whole database is wanted.
+fn check_is_whole(path: &Path) -> Result<(), Error> {
+    if !is_increment(path)? {
+        return Ok(());
+    }
+    let text = format!(
+        "`{}` is an increment, as `snapshot save --since` saves it: name the snapshot that it follows, then all increments in their order",
+        path.display()
+    );
+    Err(Error::Refused(text))
+}
+
 /// A revision as etcd writes it: main and sub revision with `_` between them, and a `t` after a deletion's.
 pub(crate) fn revision(name: &[u8]) -> Option<(Revision, bool)> {
     let (name, mark) = name.split_at_checked(REVISION_BYTES)?;
@@ -90,7 +151,8 @@ pub(crate) fn revision(name: &[u8]) -> Option<(Revision, bool)> {
     let (between, sub) = rest.split_first()?;
     let (main, sub) = (i64::from_be_bytes(*main), i64::from_be_bytes(*sub.first_chunk()?));
     let rev = Revision { main, sub: u32::try_from(sub).ok()? };
-    (*between == b'_' && main > 0).then_some((rev, is_tombstone))
+    // A history can be compacted at 0, which changes nothing.
+    (*between == b'_' && main >= 0).then_some((rev, is_tombstone))
 }
 
 #[cfg(test)]
@@ -101,6 +163,7 @@ mod tests {
     fn revisions_are_read() {
         let rev = |main, sub| Revision { main, sub };
         assert_eq!(revision(b"\0\0\0\0\0\0\0\x03_\0\0\0\0\0\0\0\x01"), Some((rev(3, 1), false)));
+        assert_eq!(revision(b"\0\0\0\0\0\0\0\0_\0\0\0\0\0\0\0\0"), Some((rev(0, 0), false)));
         assert_eq!(revision(b"\0\0\0\0\0\0\0\x03_\0\0\0\0\0\0\0\x01t"), Some((rev(3, 1), true)));
         for wrong in [
             &b""[..],

@@ -12,6 +12,8 @@ use store::checkpoint::Checkpoint;
 pub struct Restore {
     /// The file.
     pub snapshot: PathBuf,
+    /// Increments that follow it, in their order.
+    pub increments: Vec<PathBuf>,
     /// Where the data goes.
     pub data_dir: PathBuf,
     /// Where the log goes, if not there too.
@@ -43,8 +45,11 @@ pub fn restore(wanted: &Restore) -> Result<(), Error> {
     })?;
     check_urls(wanted)?;
     check_founders(cluster)?;
-    SnapshotFile::check(&wanted.snapshot, wanted.skips_check)?;
-    let database = Database::open(&wanted.snapshot)?;
+    match wanted.increments.is_empty() || wanted.skips_check {
+        true => SnapshotFile::check(&wanted.snapshot, wanted.skips_check)?,
+        false => SnapshotFile::check_saved(&wanted.snapshot)?,
+    }
+    let database = Database::open(&wanted.snapshot)?.with_increments(&wanted.snapshot, &wanted.increments)?;
     let contents = database.contents()?;
     let ids: Vec<u64> = founding.entries.iter().filter_map(change_of).collect();
     let (index, term) = (founding.entries.len() as u64, 1);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use store::{Applier, Response, Sink};
 
 /// Bytes of the database written at once.
-const PIECE_BYTES: usize = 1 << 20;
+pub(crate) const PIECE_BYTES: usize = 1 << 20;
 
 /// What was saved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,14 +117,14 @@ fn apply(applier: &mut Applier, tail: &log::Tail, commit: u64) -> Result<(), Err
 }
 
 /// No client waits for what is applied.
-struct Nobody;
+pub(crate) struct Nobody;
 
 impl Sink for Nobody {
     fn done(&mut self, _index: u64, _request: u64, _result: Result<Response, api::Error>) {}
 
     fn conf_change(&mut self, _index: u64, _change: ConfChange) {}
 
-    fn raise_no_space(&mut self) {}
+    fn over_quota(&mut self, _response: &Response) {}
 }
 
 /// Checks every record, and both checkpoints.

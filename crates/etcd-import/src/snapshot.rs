@@ -23,14 +23,35 @@ impl SnapshotFile {
     /// # Errors
     /// If it is not what was saved.
     pub fn check(path: &Path, skips_check: bool) -> Result<(), Error> {
-        let mut file = File::open(path).map_err(Error::io("open", path))?;
+        let file = File::open(path).map_err(Error::io("open", path))?;
         let bytes = file.metadata().map_err(Error::io("stat", path))?.len();
         if skips_check {
             return Ok(());
         }
-        if bytes % SECTOR_BYTES != CHECKSUM_BYTES {
+        if !has_checksum(bytes) {
             return Err(Error::Refused("snapshot missing hash but --skip-hash-check=false".into()));
         }
+        SnapshotFile::compare(path, file, bytes)
+    }
+
+    /// The same of a file of a chain, which says which one it is.
+    ///
+    /// # Errors
+    /// If it is not what was saved.
+    pub fn check_saved(path: &Path) -> Result<(), Error> {
+        let file = File::open(path).map_err(Error::io("open", path))?;
+        let bytes = file.metadata().map_err(Error::io("stat", path))?.len();
+        let why = match has_checksum(bytes) {
+            true => match SnapshotFile::compare(path, file, bytes) {
+                Err(Error::Refused(why)) => why,
+                other => return other,
+            },
+            false => "it has no checksum (sha256) at its end, as files of `snapshot save` have".into(),
+        };
+        Err(Error::Refused(format!("`{}`: {why}", path.display())))
+    }
+
+    fn compare(path: &Path, mut file: File, bytes: u64) -> Result<(), Error> {
         let mut hash = Sha256::new();
         let mut left = bytes.saturating_sub(CHECKSUM_BYTES);
         let mut room = vec![0; READ_BYTES];
@@ -49,4 +70,9 @@ impl SnapshotFile {
         let list = |bytes: &[u8]| bytes.iter().map(u8::to_string).collect::<Vec<_>>().join(" ");
         Err(Error::Refused(format!("expected sha256 [{}], got [{}]", list(&wanted), list(&found))))
     }
+}
+
+/// Whether a file of this length has a checksum behind its database.
+fn has_checksum(bytes: u64) -> bool {
+    bytes % SECTOR_BYTES == CHECKSUM_BYTES
 }

@@ -3,6 +3,7 @@
 use crate::database::{KEYS, revision};
 use crate::{Database, Error};
 use std::collections::HashSet;
+use store::increment::KEPT;
 use store::log::KvView;
 
 /// A summary of a database.
@@ -27,20 +28,21 @@ impl Database {
     /// If the file is damaged.
     pub fn status(&self) -> Result<Status, Error> {
         let version = self.contents()?.storage_version;
-        let mut status = Status { total_size: self.db.bytes(), version, ..Status::default() };
+        let mut status = Status { total_size: self.bytes(), version, ..Status::default() };
         let mut seen: HashSet<Vec<u8>> = HashSet::new();
-        for bucket in &self.buckets {
-            let is_keys = bucket.name == KEYS.as_bytes();
+        let (newest, buckets) = self.newest();
+        // An increment lists in a bucket of its own what it leaves.
+        for bucket in buckets.iter().filter(|bucket| bucket.name != KEPT.as_bytes()) {
             status.hash = crc32c::crc32c_append(status.hash, &bucket.name);
-            self.db.walk(bucket, &mut |key, value| {
-                if is_keys && value.is_none() {
-                    return Err(Error::contents(KEYS, "there is a bucket in it"));
-                }
-                let value = value.unwrap_or_default();
-                status.hash = crc32c::crc32c_append(crc32c::crc32c_append(status.hash, key), value);
-                if !is_keys {
-                    return Ok(());
-                }
+            if bucket.name != KEYS.as_bytes() {
+                newest.walk(bucket, &mut |key, value| {
+                    status.add(key, value.unwrap_or_default());
+                    Ok(())
+                })?;
+                continue;
+            }
+            self.walk(KEYS, &mut |key, value| {
+                status.add(key, value);
                 let (rev, is_tombstone) =
                     revision(key).ok_or_else(|| Error::contents(KEYS, format!("{key:02x?} is no revision")))?;
                 status.revision = rev.main;
@@ -56,5 +58,11 @@ impl Database {
         }
         status.total_key = seen.len();
         Ok(status)
+    }
+}
+
+impl Status {
+    fn add(&mut self, key: &[u8], value: &[u8]) {
+        self.hash = crc32c::crc32c_append(crc32c::crc32c_append(self.hash, key), value);
     }
 }

@@ -3,11 +3,13 @@
 
 mod duration;
 mod page;
+mod program;
 mod prompt;
 mod say;
 
 pub use duration::{duration_text, parse_duration, parse_nanoseconds};
 pub use page::{Entry, Page, complete, man};
+pub use program::{Asked, Command, Program};
 pub use prompt::password;
 pub use say::say_bytes;
 
@@ -31,6 +33,19 @@ pub enum Kind {
     Float,
     /// A time, as Go writes it.
     Duration,
+}
+
+impl Kind {
+    /// What a usage shows behind a flag's name.
+    fn placeholder(self) -> &'static str {
+        match self {
+            Kind::Switch => "",
+            Kind::Text => " text",
+            Kind::List => " texts",
+            Kind::Int | Kind::Uint | Kind::Float => " number",
+            Kind::Duration => " duration",
+        }
+    }
 }
 
 /// A command line that cannot be read: why, in Go's words.
@@ -61,6 +76,11 @@ pub const fn switch(name: &'static str, help: &'static str) -> Flag {
 /// A flag with a text.
 pub const fn text(name: &'static str, default: &'static str, help: &'static str) -> Flag {
     Flag { name, short: None, kind: Kind::Text, default, help }
+}
+
+/// A flag with texts separated by commas; given again, they are added.
+pub const fn list(name: &'static str, default: &'static str, help: &'static str) -> Flag {
+    Flag { name, short: None, kind: Kind::List, default, help }
 }
 
 /// A flag with a whole number.
@@ -307,6 +327,11 @@ impl Parsed {
             Some(value) => value,
             None => self.defaults.get(name).copied().unwrap_or_default(),
         }
+    }
+
+    /// The values of a list.
+    pub fn texts(&self, name: &str) -> Vec<&str> {
+        self.text(name).split(',').filter(|text| !text.is_empty()).collect()
     }
 
     /// The value of a switch.

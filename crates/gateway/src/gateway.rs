@@ -116,7 +116,7 @@ impl Gateway {
             metadata.push(("authorization".into(), token.into_bytes()));
         }
         // Without the common name of its certificate: clients of the gateway identify themselves with a token.
-        let peer = rpc::Peer::unknown(peer.address);
+        let peer = peer.unidentified();
         Ok((target, LocalCall { method: target.method, metadata: Metadata::from_iter(metadata), deadline, peer }))
     }
 }

@@ -59,6 +59,8 @@ pub trait Shell {
     fn write(&self, batch: &<Self::Core as Core>::Batch);
     /// Whether a request thread may wait for the disk.
     fn is_disk_quick(&self) -> bool;
+    /// Ends the wait of [`Shell::take`]: there is something to do earlier than at the deadline it was given.
+    fn nudge(&self);
     /// The consensus thread has the turn.
     fn turn_begins(&self);
     /// The consensus thread's turn ends.
@@ -106,6 +108,11 @@ impl<S: Shell> Consensus<S> {
         &self.shell
     }
 
+    /// Looks at the core, which no thread keeps for long.
+    pub fn look<T>(&self, look: impl FnOnce(&S::Core) -> T) -> T {
+        look(&lock(&self.core))
+    }
+
     /// The consensus thread: runs until the core is told to end.
     pub fn run(&self) {
         let mut turn = lock(&self.turn);
@@ -141,27 +148,33 @@ impl<S: Shell> Consensus<S> {
         core.end();
     }
 
-    /// Takes a turn on the caller's thread for `proposal`, which `arrive` makes an arrival of, if nobody else has the turn and the disk
+    /// Takes a turn on the caller's thread for `arrival`, which `arrive` makes an arrival of, if nobody else has the turn and the disk
     /// is quick. Otherwise gives it back.
-    pub fn turn_for<P>(&self, proposal: P, arrive: impl FnOnce(P) -> <S::Core as Core>::Arrived) -> Option<P> {
+    pub fn turn_for<P>(&self, arrival: P, arrive: impl FnOnce(P) -> <S::Core as Core>::Arrived) -> Option<P> {
         if !self.shell.is_disk_quick() || self.is_wanted.load(Ordering::Relaxed) {
-            return Some(proposal);
+            return Some(arrival);
         }
         let mut turn = try_lock(&self.turn);
         if turn.is_none() {
-            return Some(proposal);
+            return Some(arrival);
         }
         let mut core = lock(&self.core);
         if core.is_stopping() {
-            return Some(proposal);
+            return Some(arrival);
         }
-        core.accept(arrive(proposal));
+        // Until then the consensus thread waits, or less.
+        let deadline = core.deadline();
+        core.accept(arrive(arrival));
         if Mistake::LeavesTurnBeforeLog.is_planted() {
             turn = None;
         }
         let (core, reads) = self.drain(core);
+        let is_sooner = core.deadline() < deadline;
         drop(core);
         drop(turn);
+        if is_sooner {
+            self.shell.nudge();
+        }
         reads.into_iter().for_each(S::answer);
         None
     }
@@ -206,6 +219,91 @@ impl<S: Shell> Consensus<S> {
                 drop(core);
                 reads.into_iter().for_each(S::answer);
             }
+        }
+    }
+}
+
+#[cfg(all(test, not(feature = "schedules")))]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    /// A core with something to do at a time, which each arrival sets.
+    struct Timed(Instant);
+
+    /// Counts how often its thread was woken.
+    #[derive(Default)]
+    struct Around {
+        nudges: Mutex<u32>,
+    }
+
+    impl Core for Timed {
+        type Arrived = Instant;
+        type Batch = ();
+        type Read = ();
+
+        fn begin(&mut self) {}
+        fn accept(&mut self, arrived: Instant) {
+            self.0 = arrived;
+        }
+        fn tick_if_due(&mut self) {}
+        fn advance(&mut self) {}
+        fn take_log_batch(&mut self) -> Option<()> {
+            None
+        }
+        fn must_sync((): &()) -> bool {
+            false
+        }
+        fn persisted(&mut self, (): ()) {}
+        fn settle(&mut self) -> Vec<()> {
+            Vec::new()
+        }
+        fn stand_in(&mut self, _arrived: Instant) -> Vec<()> {
+            Vec::new()
+        }
+        fn deadline(&self) -> Instant {
+            self.0
+        }
+        fn is_stopping(&self) -> bool {
+            false
+        }
+        fn end(&mut self) {}
+    }
+
+    impl Shell for Arc<Around> {
+        type Core = Timed;
+
+        fn take(&self, deadline: Instant) -> Instant {
+            deadline
+        }
+        fn write(&self, (): &()) {}
+        fn is_disk_quick(&self) -> bool {
+            true
+        }
+        fn nudge(&self) {
+            *lock(&self.nudges) += 1;
+        }
+        fn turn_begins(&self) {}
+        fn turn_ends(&self, _core: &mut Timed) {}
+        fn answer_some(&self, reads: &mut VecDeque<()>) {
+            reads.clear();
+        }
+        fn answer((): ()) {}
+        fn look(&self, _core: &mut Timed) -> StandIn {
+            StandIn::No
+        }
+        fn keep_queued_in_time(&self) {}
+    }
+
+    #[test]
+    fn the_consensus_thread_is_woken_for_what_is_due_sooner_than_it_knows() {
+        let around = Arc::new(Around::default());
+        let now = Instant::now();
+        let consensus = Consensus::new(around.clone(), Timed(now + Duration::from_secs(10)));
+        for (seconds, nudges) in [(11, 0), (5, 1), (5, 1), (8, 1), (7, 2)] {
+            assert_eq!(consensus.turn_for(now + Duration::from_secs(seconds), |at| at), None);
+            assert_eq!(*lock(&around.nudges), nudges, "due in {seconds} s");
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::codec::Kind;
 use crate::fault::Fault;
+use crate::follow::Feeding;
 use crate::head::{Framing, RequestHead};
 use crate::identity::{CLUSTER_ID, hex};
 use crate::peer::Peer;
@@ -17,6 +18,8 @@ pub(crate) enum Next {
     End,
     /// It is a stream from now on.
     Stream(Arc<Peer>, Kind),
+    /// It feeds an observer from now on.
+    Feed(Feeding),
 }
 
 /// Sends an answer. The body of the request must have been read, or the connection ends.

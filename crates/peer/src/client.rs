@@ -4,6 +4,7 @@ use crate::address::{Address, BadUrl};
 use crate::connector::Connector;
 use crate::fault::Fault;
 use crate::head;
+use crate::stream::is_closed;
 use crate::timeouts::after;
 use crate::wire::Wire;
 use bytes::Bytes;
@@ -91,6 +92,28 @@ impl Kept {
         }
         let mut connection = Connection::open(connector, url, left())?;
         let response = connection.exchange(&request, left())?;
+        Ok(self.keep(connection, response))
+    }
+
+    /// Like [`Kept::call`], but the request is sent once: if the connection of the last call turns out not to work any more, it may or may not
+    /// have arrived.
+    pub fn call_once(
+        &mut self,
+        connector: &Connector,
+        url: &str,
+        mut request: Request<Vec<u8>>,
+        timeout: Duration,
+    ) -> Result<Response<Vec<u8>>, Error> {
+        let deadline = after(timeout);
+        for (name, value) in &*connector.own {
+            request.headers_mut().insert(name, value.clone());
+        }
+        let kept = self.0.take().filter(|(connection, since)| connection.url == url && since.elapsed() < KEPT_MAX);
+        let mut connection = match kept {
+            Some((connection, _)) if !is_closed(connection.wire.stream().descriptor()) => connection,
+            _ => Connection::open(connector, url, timeout)?,
+        };
+        let response = connection.exchange(&request, deadline.saturating_duration_since(Instant::now()))?;
         Ok(self.keep(connection, response))
     }
 

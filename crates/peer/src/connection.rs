@@ -49,6 +49,10 @@ pub(crate) fn serve(shared: &Arc<Shared>, stream: Stream, address: &str, mut pla
                 }
                 return;
             }
+            Ok(Next::Feed(feeding)) => {
+                drop(place);
+                return feeding.run(shared, wire);
+            }
             Err(fault) => return refuse(wire, address, &fault),
         }
     }

@@ -2,11 +2,11 @@
 
 use crate::address::Address;
 use crate::encrypted::Encrypted;
-use crate::identity::Identity;
+use crate::identity::{Identity, OBSERVER, PEER_URLS};
 use crate::stream::{Plain, Stream};
 use crate::timeouts::after;
 use contain::contain;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 use socket2::Socket;
@@ -71,6 +71,14 @@ impl Connector {
     /// This connector for a member that knows its id.
     pub fn of_member(self, member_id: u64, cluster_id: u64, urls: &[String]) -> Connector {
         let own = Identity { member_id, cluster_id, urls: urls.join(",") }.headers();
+        Connector { own: Arc::new(own), ..self }
+    }
+
+    /// This connector for an observer, which nobody dials.
+    pub fn of_observer(self, id: u64, cluster_id: u64) -> Connector {
+        let mut own = Identity { member_id: id, cluster_id, urls: String::new() }.headers();
+        own.remove(PEER_URLS);
+        own.insert(OBSERVER, HeaderValue::from_static("1"));
         Connector { own: Arc::new(own), ..self }
     }
 

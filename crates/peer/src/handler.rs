@@ -1,5 +1,6 @@
 //! The interface to the member behind the protocol.
 
+use crate::follow::{Feed, Follower, Refused};
 use crate::snapshot::{Image, Intake};
 use api::raftpb::{Message, SnapshotMetadata};
 use http::{Request, Response};
@@ -37,6 +38,11 @@ pub trait Handler: Send + Sync {
     fn intake(&self, from: u64, checkpoint: &[u8]) -> Result<Box<dyn Intake>, String>;
     /// A member of etcd sends a snapshot, and can be asked at `urls`; returns why it is not wanted, or takes it.
     fn image(&self, from: u64, urls: Vec<String>, snapshot: &SnapshotMetadata) -> Result<Box<dyn Image>, String>;
+    /// An observer wants to follow this process; returns what it is sent, or why it is sent nothing.
+    fn follow(&self, follower: &Follower) -> Result<Box<dyn Feed>, Refused> {
+        let text = format!("observer {:x} cannot follow this process", follower.id);
+        Err(Refused { status: http::StatusCode::NOT_FOUND, text })
+    }
     /// The use of the log's memory.
     fn log_usage(&self) -> LogUsage;
     /// The state of a member, as far as this one knows.

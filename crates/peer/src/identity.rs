@@ -10,6 +10,8 @@ pub(crate) const CLUSTER_ID: HeaderName = HeaderName::from_static("x-etcd-cluste
 pub(crate) const RAFT_TO: HeaderName = HeaderName::from_static("x-raft-to");
 /// Only members of Cairn send it: how far they are in what etcd's members do not know.
 pub(crate) const CAIRN: HeaderName = HeaderName::from_static("x-cairn-peer");
+/// Observers send it.
+pub(crate) const OBSERVER: HeaderName = HeaderName::from_static("x-cairn-observer");
 pub(crate) const PEER_URLS: HeaderName = HeaderName::from_static("x-peerurls");
 
 /// The version assumed for etcd releases before 2.1, which sent none.

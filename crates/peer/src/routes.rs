@@ -14,7 +14,7 @@ use crate::sender::{check, note_sender};
 use crate::shared::Shared;
 use crate::timeouts::after;
 use crate::wire::Wire;
-use crate::{probe, snapshot, stream};
+use crate::{follow, probe, snapshot, stream};
 use api::raftpb::{Message, MessageType};
 use api::unread;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
@@ -55,6 +55,10 @@ pub(crate) fn handle(
         }
         snapshot::ANNOUNCEMENT => snapshot::receive(shared, wire, head, address),
         "/raft/snapshot" => snapshot::receive_image(shared, wire, head, address),
+        _ if path.starts_with(follow::PATH) => {
+            end_body(wire, head)?;
+            follow::serve(shared, wire, head, path.get(follow::PATH.len()..).unwrap_or_default())
+        }
         _ => match path.strip_prefix(snapshot::PATH) {
             Some(piece) => snapshot::serve(shared, wire, head, piece),
             None => {

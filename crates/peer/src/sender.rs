@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use telemetry::logging::{self, Pace, Value};
 
-/// The member of this cluster that a request names as its sender.
+/// The member of this cluster, or the observer that follows this process, that a request names as its sender.
 pub(crate) fn member(shared: &Shared, headers: &HeaderMap) -> Option<u64> {
     let from = identity::sender(headers).filter(|_| shared.identity.check(headers).is_ok())?;
-    shared.peer(from).is_some_and(|peer| peer.is_dialled.load(Ordering::SeqCst)).then_some(from)
+    let is_member = shared.peer(from).is_some_and(|peer| peer.is_dialled.load(Ordering::SeqCst));
+    (is_member || shared.followers.has(from)).then_some(from)
 }
 
 /// Refuses senders of other clusters and of incompatible versions.

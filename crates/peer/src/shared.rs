@@ -1,6 +1,7 @@
 //! State that all threads of this crate share.
 
 use crate::connector::Connector;
+use crate::follow::Followers;
 use crate::handler::{Handler, Known};
 use crate::identity::Identity;
 use crate::metrics::{Counters, Ledger};
@@ -43,6 +44,8 @@ pub(crate) struct Shared {
     pub(crate) ledger: Ledger,
     pub(crate) exports: Exports,
     pub(crate) receiving: Receiving,
+    /// The observers that follow this process.
+    pub(crate) followers: Arc<Followers>,
     /// The places of connections that others have dialled and that are not streams.
     pub(crate) places: Arc<Places>,
     /// Bytes of bodies that are being received from members, and from non-members.
@@ -74,6 +77,7 @@ impl Shared {
             ledger: Ledger::default(),
             exports: Exports::default(),
             receiving: Receiving::default(),
+            followers: Arc::default(),
             places: Arc::default(),
             body_bytes: Default::default(),
             peers: RwLock::new(BTreeMap::new()),
@@ -229,6 +233,7 @@ impl Shared {
         for peer in self.peers() {
             peer.stop();
         }
+        self.followers.end_all();
         self.flusher.wake();
     }
 

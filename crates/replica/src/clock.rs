@@ -2,7 +2,7 @@
 
 use crate::replica::{InputsOf, Replica};
 use crate::shell::leads_for_sure;
-use crate::{Note, Now, Shell};
+use crate::{Mistake, Note, Now, Shell};
 use std::time::Duration;
 
 /// Bytes sent at a time to a follower that is far behind. With the pause below that is 64 MiB per second, in parts that
@@ -11,6 +11,9 @@ const LAGGING_BYTES: u64 = 128 << 10;
 const LAGGING_PAUSE: Duration = Duration::from_millis(2);
 /// Time after which the end of a lease is proposed again if it is not applied.
 const REVOKE_RETRY_MS: u64 = 3_000;
+/// When to look whether more leases may end, if more are due than may end at once: short beside a heartbeat, and long enough for
+/// requests that come in between.
+const REVOKE_PAUSE: Duration = Duration::from_millis(5);
 
 /// What to do about a log whose disk does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,13 +32,16 @@ pub enum Stall {
 impl<C> Replica<C> {
     /// The time of the next work even if nothing arrives.
     pub fn deadline(&self) -> Duration {
-        self.next_lagging.map_or(self.next_tick, |lagging| lagging.min(self.next_tick))
+        [self.next_lagging, self.next_expiry].into_iter().flatten().fold(self.next_tick, Duration::min)
     }
 
     /// Does the work that is due by the clock. Returns whether it ticked; it ticks every heartbeat.
     pub fn tick_if_due<S: Shell<Source = C>>(&mut self, shell: &mut S, now: Now) -> bool {
         self.send_lagging(now);
         if now.at < self.next_tick {
+            if self.next_expiry.is_some_and(|at| now.at >= at) {
+                self.end_expired_leases(shell, now);
+            }
             return false;
         }
         let heartbeat = self.options.heartbeat;
@@ -68,22 +74,43 @@ impl<C> Replica<C> {
     }
 
     fn end_expired_leases<S: Shell<Source = C>>(&mut self, shell: &mut S, now: Now) {
+        self.next_expiry = None;
         // This needs the current status, not that of the last settle: after a stall, messages of another leader may
         // have been taken just before. A proposal forwarded to that leader could end a lease that is kept alive there.
-        if !leads_for_sure(&self.raft.status()) {
+        let passes_on = shell.makes(Mistake::ExpiresForNextLeader);
+        if !leads_for_sure(&self.raft.status()) && !passes_on {
             return;
         }
-        let batch_max = self.options.lease_revoke_batch_max;
-        let expired = shell.lessor(|lessor, _| lessor.expired(now.ms, batch_max, REVOKE_RETRY_MS));
+        let ending_max = self.options.lease_ends_max;
+        let is_early = shell.makes(Mistake::EndsLeasesEarly);
+        let early_ms = if is_early { self.options.heartbeat.as_millis() as u64 } else { 0 };
+        let over_ms = now.ms.saturating_add(early_ms);
+        let (expired, is_late) = shell.lessor(|lessor, _| {
+            let expired = lessor.expired(over_ms, ending_max, REVOKE_RETRY_MS);
+            (expired, lessor.is_late(over_ms))
+        });
+        if is_late {
+            self.next_expiry = Some(now.at.saturating_add(REVOKE_PAUSE));
+        }
         if expired.is_empty() {
             return;
         }
         let mut batch = Vec::with_capacity(expired.len());
+        let mut staying = Vec::new();
         for lease in expired {
-            // A lease that does not end now is due again later.
-            batch.extend(shell.revoke(lease));
+            match shell.revoke(lease) {
+                Some(proposal) => batch.push(proposal),
+                // It is due again later.
+                None => staying.push(lease),
+            }
+        }
+        if !staying.is_empty() {
+            shell.lessor(|lessor, _| staying.iter().for_each(|lease| lessor.stays(*lease)));
         }
         shell.note(Note::LeasesExpired(batch.len()));
+        if passes_on {
+            return self.proposals.add(shell, &mut self.raft, batch, now);
+        }
         self.proposals.add_now(shell, &mut self.raft, batch, now);
     }
 

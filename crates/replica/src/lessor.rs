@@ -4,13 +4,15 @@
 //! meanwhile goes back with its new deadline; so a keep-alive costs a hash lookup however many leases there are.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use store::Response;
 
 #[derive(Clone, Copy)]
 struct Deadline {
     ttl_seconds: i64,
     expires_ms: u64,
+    /// Its end is under way.
+    is_ending: bool,
 }
 
 /// How a new leader takes over the leases.
@@ -35,6 +37,10 @@ pub struct Lessor {
     asked_ms: u64,
     deadlines: HashMap<i64, Deadline>,
     due: BinaryHeap<Reverse<(u64, i64)>>,
+    /// When to ask again about leases that were named as expired, in order.
+    retries: VecDeque<(u64, i64)>,
+    /// Leases whose end is under way.
+    ending: usize,
     /// Leases whose remaining time is in the log or on its way there, with the number of the checkpoint.
     noted: HashMap<i64, u64>,
     /// Number of checkpoints begun.
@@ -115,14 +121,21 @@ impl Lessor {
     /// Notes that a lease was granted.
     pub fn grant(&mut self, id: i64, ttl_seconds: i64, now_ms: u64) {
         if self.primary {
-            self.set(id, ttl_seconds, now_ms, ttl_seconds);
+            self.set(id, ttl_seconds, ended(now_ms), ttl_seconds);
         }
     }
 
     /// Notes that a lease was revoked.
     pub fn revoke(&mut self, id: i64) {
-        self.deadlines.remove(&id);
+        let removed = self.deadlines.remove(&id);
+        self.count_ended(removed);
         self.noted.remove(&id);
+    }
+
+    fn count_ended(&mut self, deadline: Option<Deadline>) {
+        if deadline.is_some_and(|deadline| deadline.is_ending) {
+            self.ending = self.ending.saturating_sub(1);
+        }
     }
 
     /// Notes an applied entry, which may have granted or revoked a lease.
@@ -172,7 +185,7 @@ impl Lessor {
     /// Restarts the time to live; returns it in seconds, or `None` for a lease that does not exist or has expired.
     pub fn renew(&mut self, id: i64, now_ms: u64) -> Option<i64> {
         let deadline = self.deadlines.get_mut(&id).filter(|deadline| deadline.expires_ms > now_ms)?;
-        deadline.expires_ms = after(now_ms, deadline.ttl_seconds);
+        deadline.expires_ms = after(ended(now_ms), deadline.ttl_seconds);
         Some(deadline.ttl_seconds)
     }
 
@@ -182,24 +195,54 @@ impl Lessor {
         Some((deadline.expires_ms.saturating_sub(now_ms) / 1000) as i64)
     }
 
-    /// Leases whose time is over, at most `max`. Each is named again after `retry_ms`, unless it was revoked by then.
-    pub fn expired(&mut self, now_ms: u64, max: usize, retry_ms: u64) -> Vec<i64> {
+    /// Leases whose time is over, as many as may end at once: `ending_max`, with those named before that are still there. Each is
+    /// named again after `retry_ms`, unless it was revoked by then.
+    pub fn expired(&mut self, now_ms: u64, ending_max: usize, retry_ms: u64) -> Vec<i64> {
+        let again_ms = now_ms.saturating_add(retry_ms.max(1));
         let mut expired = Vec::new();
+        while let Some((_, id)) = self.retries.pop_front_if(|(due_ms, _)| *due_ms <= now_ms) {
+            let Some(deadline) = self.deadlines.get_mut(&id) else { continue };
+            if deadline.is_ending && deadline.expires_ms <= now_ms {
+                expired.push(id);
+                continue;
+            }
+            // It has not ended, and others were let go first; or it was renewed in the moment before it was named.
+            if std::mem::take(&mut deadline.is_ending) {
+                self.ending = self.ending.saturating_sub(1);
+            }
+            self.due.push(Reverse((deadline.expires_ms, id)));
+        }
         while let Some(&Reverse((due_ms, id))) = self.due.peek() {
-            if due_ms > now_ms || expired.len() >= max {
+            if due_ms > now_ms || self.ending >= ending_max {
                 break;
             }
             self.due.pop();
-            match self.deadlines.get(&id) {
+            match self.deadlines.get_mut(&id) {
                 Some(deadline) if deadline.expires_ms > now_ms => self.due.push(Reverse((deadline.expires_ms, id))),
-                Some(_) => {
+                Some(deadline) if !deadline.is_ending => {
+                    deadline.is_ending = true;
+                    self.ending = self.ending.saturating_add(1);
                     expired.push(id);
-                    self.due.push(Reverse((now_ms.saturating_add(retry_ms.max(1)), id)));
                 }
-                None => {}
+                Some(_) | None => {}
             }
         }
+        self.retries.extend(expired.iter().map(|id| (again_ms, *id)));
         expired
+    }
+
+    /// A lease that was named as expired does not end now: another one may.
+    pub fn stays(&mut self, id: i64) {
+        if let Some(deadline) = self.deadlines.get_mut(&id)
+            && std::mem::take(&mut deadline.is_ending)
+        {
+            self.ending = self.ending.saturating_sub(1);
+        }
+    }
+
+    /// Whether a lease may be over that [`Lessor::expired`] has not named, for want of room.
+    pub fn is_late(&self, now_ms: u64) -> bool {
+        self.next_due_ms().is_some_and(|due_ms| due_ms <= now_ms)
     }
 
     /// Time of the next deadline that may be over, if there is one.
@@ -209,13 +252,20 @@ impl Lessor {
 
     fn set(&mut self, id: i64, ttl_seconds: i64, from_ms: u64, seconds: i64) {
         let expires_ms = after(from_ms, seconds);
-        self.deadlines.insert(id, Deadline { ttl_seconds, expires_ms });
+        let before = self.deadlines.insert(id, Deadline { ttl_seconds, expires_ms, is_ending: false });
+        self.count_ended(before);
         self.due.push(Reverse((expires_ms, id)));
         // The entries of revoked leases stay in the queue; it is rebuilt before they outnumber the live ones.
         if self.due.len() > self.deadlines.len().saturating_mul(2).saturating_add(1024) {
-            self.due = self.deadlines.iter().map(|(id, deadline)| Reverse((deadline.expires_ms, *id))).collect();
+            let waiting = self.deadlines.iter().filter(|(_, deadline)| !deadline.is_ending);
+            self.due = waiting.map(|(id, deadline)| Reverse((deadline.expires_ms, *id))).collect();
         }
     }
+}
+
+/// The end of a millisecond that has begun: what is promised in it lasts from there, so that no promise is cut short by a part of it.
+fn ended(now_ms: u64) -> u64 {
+    now_ms.saturating_add(1)
 }
 
 fn after(now_ms: u64, seconds: i64) -> u64 {
@@ -240,9 +290,15 @@ mod tests {
         lessor.grant(7, 2, 0);
         assert_eq!(lessor.renew(7, 1_500), Some(2));
         assert_eq!(lessor.expired(2_500, 10, 3_000), [0i64; 0]);
-        assert_eq!(lessor.expired(3_500, 10, 3_000), [7]);
+        assert_eq!(
+            lessor.expired(3_500, 10, 3_000),
+            [0i64; 0],
+            "it may have been renewed at the end of its millisecond"
+        );
+        assert_eq!(lessor.expired(3_501, 10, 3_000), [7]);
         assert_eq!(lessor.expired(3_600, 10, 3_000), [0i64; 0], "asked again only after the retry time");
-        assert_eq!(lessor.expired(6_500, 10, 3_000), [7]);
+        assert_eq!(lessor.expired(6_500, 10, 3_000), [0i64; 0]);
+        assert_eq!(lessor.expired(6_501, 10, 3_000), [7]);
         assert_eq!(lessor.renew(7, 6_500), None);
         lessor.revoke(7);
         assert_eq!(lessor.expired(60_000, 10, 3_000), [0i64; 0]);
@@ -256,6 +312,35 @@ mod tests {
             lessor.revoke(id);
         }
         assert!(lessor.due.len() < 2_000);
+    }
+
+    #[test]
+    fn only_so_many_end_at_once() {
+        let mut lessor = primary();
+        (0..10).for_each(|id| lessor.grant(id, 1, 0));
+        assert_eq!(lessor.expired(1_000, 4, 3_000), [0i64; 0]);
+        let first = lessor.expired(1_001, 4, 3_000);
+        assert_eq!((first.len(), lessor.expired(1_002, 4, 3_000).len(), lessor.is_late(1_002)), (4, 0, true));
+        // One is gone, one cannot end now: two others may.
+        lessor.revoke(first[0]);
+        lessor.stays(first[1]);
+        lessor.stays(first[1]);
+        let second = lessor.expired(1_010, 4, 3_000);
+        assert_eq!(second.len(), 2);
+        assert!(!second.contains(&first[1]), "the others come first");
+        // Those whose end was lost are asked again although none of the others may begin.
+        let mut again = lessor.expired(4_500, 4, 3_000);
+        again.sort_unstable();
+        let mut named = [&first[2..], &second[..]].concat();
+        named.sort_unstable();
+        assert_eq!(again, named);
+        // An ID that is granted anew is another lease.
+        named.iter().for_each(|id| lessor.grant(*id, 1, 4_500));
+        let third = lessor.expired(4_600, 4, 3_000);
+        assert!(third.len() == 4 && third.iter().all(|id| !named.contains(id)) && lessor.is_late(4_600));
+        (0..10).for_each(|id| lessor.revoke(id));
+        assert_eq!((lessor.ending, lessor.expired(60_000, 4, 3_000).len(), lessor.is_late(60_000)), (0, 0, false));
+        assert!(lessor.due.is_empty() && lessor.retries.is_empty());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! One member of a cluster, from its requests and messages to the store: consensus, proposals, read indexes, snapshots, expiring leases,
 //! and the turn that drives them. Without I/O: clocks, randomness, sockets, disks, threads and locks belong to the caller, a
-//! [`Shell`]. `docs/design/turns.md` has the idea of a turn.
+//! [`Shell`]; only [`Tokens`], which request threads ask without a turn, has locks of its own. `docs/design/turns.md` has the idea of a turn.
 //!
 //! # The contract
 //!
@@ -52,6 +52,7 @@ mod replica;
 mod retries;
 mod shell;
 mod snapshot_transfer;
+mod tokens;
 mod turn;
 
 pub use apply_queue::{APPLY_IN_PLACE_ENTRIES_MAX, ApplyQueue};
@@ -66,5 +67,6 @@ pub use pending::{CLASSES_MAX, Pending, Waiter, Waiting};
 pub use proposals::{ConfChangeProposal, Proposal};
 pub use read_index::{Late, ReadIndex};
 pub use replica::{Inputs, InputsOf, Options, Replica};
-pub use shell::{Note, Shell};
+pub use shell::{Note, Observed, Shell};
 pub use snapshot_transfer::Install;
+pub use tokens::{Found, Tokens};

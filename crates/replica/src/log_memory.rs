@@ -1,18 +1,19 @@
 //! Trimming the log in memory: which entries stay for followers that lag.
 
-use crate::Now;
 use crate::consensus::{Mode, Status};
 use crate::replica::Replica;
+use crate::{Now, Observed};
 
 impl<C> Replica<C> {
-    /// Trims the entries in memory. Some stay for followers that lag; a member alone needs none. However far followers
+    /// Trims the entries in memory. Some stay for followers that lag, members or observers; one without any needs none. However far followers
     /// lag, the bytes that stay are limited.
-    pub(crate) fn trim(&mut self, status: &Status, now: Now) {
-        let keep = if status.sole_voter { 0 } else { self.options.catchup_entries };
+    pub(crate) fn trim(&mut self, status: &Status, observed: Observed, now: Now) {
+        let is_followed = !status.sole_voter || observed.has_followers;
+        let keep = if is_followed { self.options.catchup_entries } else { 0 };
         let is_due = self.raft.log_len() as u64 > keep.saturating_add(self.options.trim_entries);
         // Entries behind a snapshot that is being sent are kept: otherwise the follower would need another snapshot at
         // once.
-        let sent = self.outgoing.keep_behind();
+        let sent = self.outgoing.keep_behind().into_iter().chain(observed.sent).min();
         // A member that has just taken a snapshot still lacks what was written meanwhile.
         let lagging = || match self.options.keeps_for_active {
             true => self.furthest_behind(now),

@@ -92,11 +92,12 @@ impl Proposals {
         while !self.urgent.is_empty() && raft.takes_proposals() {
             let (mut ids, mut batch, mut bytes) = (Vec::new(), Vec::new(), 0usize);
             let (status, mut outdated) = (raft.status(), Vec::new());
+            let any_term = shell.makes(Mistake::UrgentInAnyTerm);
             shell.pending(|pending| {
                 while bytes < RETRY_BYTES_MAX
                     && let Some(urgent) = self.urgent.pop_front()
                 {
-                    if !urgent.is_for(&status) {
+                    if !any_term && !urgent.is_for(&status) {
                         outdated.push(urgent.id);
                     } else if pending.waits(urgent.id) {
                         bytes = bytes.saturating_add(urgent.data.len());

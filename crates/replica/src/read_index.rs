@@ -82,6 +82,13 @@ impl<R> ReadIndex<R> {
         self.applying.extend(reads.into_iter().map(|read| (0, read)));
     }
 
+    /// The mistake [`Mistake::ReadsJoinEarlierQuestion`](crate::Mistake::ReadsJoinEarlierQuestion).
+    pub(crate) fn join_asked(&mut self) {
+        if let Some(mut last) = self.asked.last_entry() {
+            last.get_mut().reads.append(&mut self.asking);
+        }
+    }
+
     /// The leader has confirmed the index that these reads need.
     pub fn answered(&mut self, number: u64, index: u64) {
         let Some(asked) = self.asked.remove(&number) else { return };

@@ -31,8 +31,8 @@ pub struct Options {
     pub log_sending_bytes_max: u64,
     /// Reads that may wait.
     pub reads_max: usize,
-    /// Expired leases that are ended in one tick.
-    pub lease_revoke_batch_max: usize,
+    /// Expired leases whose ends are under way at once.
+    pub lease_ends_max: usize,
     /// Leases that a new leader lets expire within a second.
     pub lease_expiries_per_second_max: usize,
 }
@@ -108,6 +108,8 @@ pub struct Replica<C> {
     pub(crate) last_tick: Duration,
     /// When followers that are far behind are sent more entries; `None` if there are none.
     pub(crate) next_lagging: Option<Duration>,
+    /// When more leases may end before the next tick; `None` if none are late.
+    pub(crate) next_expiry: Option<Duration>,
     /// When members were last known to be active; empty on one that does not lead.
     pub(crate) heard: BTreeMap<u64, Duration>,
     pub(crate) was_leader: bool,
@@ -129,6 +131,7 @@ impl<C> Replica<C> {
             next_tick: now.at,
             last_tick: now.at,
             next_lagging: None,
+            next_expiry: None,
             heard: BTreeMap::new(),
             was_leader: false,
             leader: 0,

@@ -75,6 +75,12 @@ pub trait Shell {
     /// Replaces the store's data by a snapshot; the store is idle.
     fn install(&mut self, prepared: Prepared, metadata: &SnapshotMetadata) -> Result<(), Self::Fault>;
 
+    /// What the observers that follow this member need of its log. Called every turn.
+    #[inline(always)]
+    fn observed(&self) -> Observed {
+        Observed::default()
+    }
+
     /// Captures a snapshot for a follower; `None` while that is not possible.
     fn export(&mut self) -> Option<Export>;
 
@@ -115,6 +121,15 @@ pub trait Shell {
     fn makes(&self, _mistake: Mistake) -> bool {
         false
     }
+}
+
+/// What observers need of the log in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// Observers follow this member, or did lately: it keeps entries although it has no other followers.
+    pub has_followers: bool,
+    /// The last entry of the snapshot that some of them are being sent.
+    pub sent: Option<u64>,
 }
 
 /// Events of a replica, for log lines and counters.

@@ -41,7 +41,11 @@ impl<C> Replica<C> {
         if !shell.has_reads() {
             return;
         }
-        let skips = shell.makes(Mistake::ReadsWithoutIndex);
+        let leads = self.raft.status().role == Role::Leader;
+        let skips = shell.makes(Mistake::ReadsWithoutIndex) || leads && shell.makes(Mistake::LeaderReadsAlone);
+        if shell.makes(Mistake::ReadsJoinEarlierQuestion) {
+            shell.read_index(|reads| reads.join_asked());
+        }
         shell.read_index(|reads| if skips { reads.skip_asking() } else { reads.ask(&mut self.raft, now.ms) });
     }
 
@@ -69,7 +73,8 @@ impl<C> Replica<C> {
             must_sync: work.must_sync,
             messages,
         });
-        if shell.makes(Mistake::AcknowledgesBeforeSync) {
+        let is_alone = shell.makes(Mistake::AcknowledgesAloneBeforeSync) && self.raft.status().sole_voter;
+        if is_alone || shell.makes(Mistake::AcknowledgesBeforeSync) {
             self.raft.persisted(number);
         }
         if !work.reads.is_empty() {
@@ -227,7 +232,7 @@ impl<C> Replica<C> {
     #[must_use = "each of these reads waits for its answer"]
     pub fn settle<S: Shell<Source = C>>(&mut self, shell: &mut S, now: Now) -> Vec<S::Read> {
         let status = self.raft.status();
-        self.trim(&status, now);
+        self.trim(&status, shell.observed(), now);
         shell.publish(&status, self.raft.log_bytes(), now);
         if (status.role == Role::Leader) != self.was_leader {
             self.change_leadership(shell, &status, now);
@@ -260,7 +265,9 @@ impl<C> Replica<C> {
                 lessor.promote(leases, takeover, if forgets { 0 } else { now.ms });
             });
         } else {
-            shell.lessor(|lessor, _| lessor.demote());
+            if !shell.makes(Mistake::ExpiresForNextLeader) {
+                shell.lessor(|lessor, _| lessor.demote());
+            }
             self.outgoing.lost_leadership(&mut self.raft);
         }
         shell.note(Note::Leads { leads, term: status.term });

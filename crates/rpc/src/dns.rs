@@ -21,6 +21,10 @@ pub struct Record {
     pub target: String,
     /// Its port.
     pub port: u16,
+    /// Records with a lower one are to be used first.
+    pub priority: u16,
+    /// The share of the clients among records of the same priority; 0 for a record that is to get few.
+    pub weight: u16,
 }
 
 /// Why there are no records.
@@ -162,9 +166,13 @@ fn parse(message: &[u8], id: u16) -> Option<Answer> {
         at = name(message, at)?.1;
         let (kind, len) = (word(at)?, usize::from(word(at.checked_add(8)?)?));
         let data = at.checked_add(10)?;
-        // Priority and weight do not matter to a founding member.
         if kind == TYPE_SRV {
-            records.push(Record { port: word(data.checked_add(4)?)?, target: name(message, data.checked_add(6)?)?.0 });
+            records.push(Record {
+                priority: word(data)?,
+                weight: word(data.checked_add(2)?)?,
+                port: word(data.checked_add(4)?)?,
+                target: name(message, data.checked_add(6)?)?.0,
+            });
         }
         at = data.checked_add(len)?;
     }
@@ -214,7 +222,7 @@ mod tests {
         for (port, host) in [(2380u16, &b"\x02m1\xc0\x1e"[..]), (2381, b"\x02m2\x07example\x03com\x00")] {
             message.extend_from_slice(b"\xc0\x0c\x00\x21\x00\x01\x00\x00\x00\x3c\x00");
             message.push(6 + host.len() as u8);
-            message.extend_from_slice(&[0, 0, 0, 0]);
+            message.extend_from_slice(&[0, 10, 0, 20]);
             message.extend_from_slice(&port.to_be_bytes());
             message.extend_from_slice(host);
         }
@@ -224,7 +232,7 @@ mod tests {
     #[test]
     fn records_are_read() {
         let whole = answer(7, [0x81, 0x80]);
-        let record = |target: &str, port| Record { target: target.into(), port };
+        let record = |target: &str, port| Record { target: target.into(), port, priority: 10, weight: 20 };
         let records = vec![record("m1.example.com", 2380), record("m2.example.com", 2381)];
         assert_eq!(parse(&whole, 7), Some(Answer::Records(records)));
         assert_eq!(parse(&whole, 8), None, "an answer to another question");

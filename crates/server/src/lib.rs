@@ -22,6 +22,7 @@ mod local;
 mod metrics;
 mod monitoring;
 mod node;
+mod observer;
 mod overload;
 #[cfg(test)]
 mod planted;
@@ -53,18 +54,14 @@ use system::End;
 use system::socket_file::SocketFile;
 use telemetry::logging::{self, Value};
 
+// Tests plant mistakes in these crates (feature `mistakes`). No server may have them.
+const _: () = assert!(!store::CAN_BE_MISTAKEN && !wal::CAN_BE_MISTAKEN, "a server is built with planted mistakes");
+
 /// The exit code of a member whose log is proven to have lost what it acknowledged: starting it again is of no use.
 pub const LOG_LOST_EXIT_CODE: i32 = 65;
 
 /// Runs the server with a command line (without the program's name); returns the exit code.
 pub fn run(args: impl IntoIterator<Item = String>) -> i32 {
-    let mut args = args.into_iter().peekable();
-    if let Some(proxy) = args.peek().filter(|word| matches!(word.as_str(), "gateway" | "grpc-proxy")) {
-        terminal::err(format_args!(
-            "`{proxy}` is not part of this version: clients connect to the members themselves\n"
-        ));
-        return 1;
-    }
     let config = match config::parse(args, environment()) {
         Ok(Asked::Help) => {
             terminal::out(format_args!("{}", usage()));

@@ -3,7 +3,7 @@
 use crate::config::{Config, IoPriority};
 use crate::listening;
 use crate::monitoring::Monitoring;
-use crate::node::Node;
+use crate::node::{self, Node};
 use crate::services::{self, Services};
 use crate::{system, tracing};
 use std::io;
@@ -84,7 +84,9 @@ impl Serving {
         }
         let transport = rpc::Server::start(listeners, self.services.clone(), transport_options(&self.node.config))?;
         self.services.set_stats(transport.stats());
+        let (node, stats, held) = (self.node.clone(), transport.stats(), transport.held());
         self.transport = Some(transport);
+        self.spawn("memory", move || node::memory::run(&node, &stats, &held))?;
         let node = self.node.clone();
         self.spawn("progress", move || services::run_progress(&node))?;
         if let Some(tracer) = self.node.tracer.clone() {

@@ -38,7 +38,7 @@ pub(crate) fn run(tracer: &Tracer) {
 /// Begins the span of a unary call, if that is sampled: it ends with the answer.
 pub(crate) fn unary(tracer: &Arc<Tracer>, path: &'static str, call: &Call, responder: Responder) -> Responder {
     match tracer.begin(path, parent(&call.metadata), || inside(path, call.message.clone())) {
-        Some(mut open) => responder.notify(move |code| open.end(outcome(code))),
+        Some(mut open) => responder.notify(move |answer| open.end(outcome(answer.err().unwrap_or(Code::Ok)))),
         None => responder,
     }
 }

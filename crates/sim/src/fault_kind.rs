@@ -37,6 +37,10 @@ pub enum Kind {
     Removals,
     /// A member is set back to an older copy of its directory. Not drawn with the others: see `set_back`.
     SetBack,
+    /// A write or a sync fails with EIO. Not drawn with the others: see `disk_faults`.
+    DiskError,
+    /// A member's clock jumps ahead. Not drawn with the others: see `clocks`.
+    ClockJump,
 }
 
 /// All kinds that are drawn.

@@ -128,7 +128,7 @@ impl World {
                 true
             }
             Kind::Membership => self.change_members(victim),
-            Kind::Removals | Kind::SetBack => false,
+            Kind::Removals | Kind::SetBack | Kind::DiskError | Kind::ClockJump => false,
         }
     }
 
@@ -290,6 +290,7 @@ impl World {
         self.faults.lasting.clear();
         self.env.network.heal();
         for host in &mut self.hosts {
+            host.disk.repair();
             if let Some(process) = &mut host.process {
                 process.paused_until_us = 0;
                 process.slow_disk = (0, 0);

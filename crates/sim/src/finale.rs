@@ -1,16 +1,20 @@
 //! The end of a run: all faults are repaired, and then the cluster must work, agree, and have lost nothing.
 
 use crate::operation::{Answer, Request};
+use crate::process::Process;
 use crate::schedule::Event;
 use crate::trace::trace;
 use crate::world::World;
 use api::Message;
 use api::etcdserverpb::{InternalRaftRequest, PutRequest, RangeRequest, RequestHeader};
 use std::collections::BTreeMap;
+use store::Work;
 
 /// After this many election timeouts a write must have succeeded at every voter, and all members must agree.
 const BOUND_ELECTIONS: u64 = 30;
 const CHECK_EVERY_US: u64 = 50_000;
+/// A member that is not idle after so many steps never will be.
+const SETTLING_STEPS_MAX: usize = 1_000;
 
 /// The state of the final check.
 #[derive(Default)]
@@ -102,6 +106,10 @@ impl World {
         if let Some(member) = voters.iter().chain(&learners).find(|member| !self.finale.read.contains_key(member)) {
             return Some(format!("no read through {member}"));
         }
+        // Nobody renews them any more.
+        if let Some((lease, ..)) = self.env.history.model().leases().next() {
+            return Some(format!("lease {lease} does not end"));
+        }
         let last = self.env.ledger.last_committed();
         for member in voters.iter().chain(&learners) {
             let Some(process) = &self.hosts[*member].process else { return Some(format!("{member} does not run")) };
@@ -135,6 +143,13 @@ impl World {
         }
     }
 
+    /// Checks that the quota is compared with the same on every member, once each has dropped all that it need not keep.
+    fn check_live_bytes(&self, members: &[usize]) {
+        let live: Vec<u64> =
+            members.iter().filter_map(|member| settled_bytes(self.hosts[*member].process.as_ref()?)).collect();
+        assert!(live.windows(2).all(|two| two[0] == two[1]), "members have different numbers of live bytes: {live:?}");
+    }
+
     /// Checks that all members have the same data, and that it is the result of the acknowledged writes.
     fn check_agreement(&mut self) {
         let (voters, learners) = self.members();
@@ -142,7 +157,7 @@ impl World {
         let last = self.env.ledger.last_committed();
         assert!(model.index() == last, "entry {last} is committed, but only {} applied", model.index());
         let expected = model.read(&[0], &[0], model.revision());
-        let leases: Vec<(i64, i64)> = model.leases().collect();
+        let leases: Vec<(i64, i64, i64)> = model.leases().collect();
         let mut hashes = Vec::new();
         for member in voters.iter().chain(&learners) {
             let Some(process) = &self.hosts[*member].process else { continue };
@@ -154,17 +169,37 @@ impl World {
                 "host {member} holds {held:?}, not {expected:?} at revision {}",
                 model.revision()
             );
-            let mut own: Vec<_> =
-                process.machine.store.leases().list().into_iter().map(|lease| (lease.id, lease.ttl)).collect();
+            let own = process.machine.store.leases().list().into_iter();
+            let mut own: Vec<_> = own.map(|lease| (lease.id, lease.ttl, lease.remaining_ttl)).collect();
             own.sort_unstable();
             assert!(own == leases, "host {member} holds the leases {own:?}, not {leases:?}");
             assert!(
                 process.machine.store.compact_revision() == model.compact_revision(),
                 "host {member} compacted elsewhere"
             );
+            let alarms: Vec<u64> = process.machine.store.alarms().iter().map(|alarm| alarm.member_id).collect();
+            assert!(
+                alarms.iter().eq(model.alarms()),
+                "host {member} has the alarms {alarms:x?}, not {:x?}",
+                model.alarms()
+            );
             let Ok(hash) = process.machine.store.hash_kv(0) else { panic!("host {member} cannot be hashed") };
             hashes.push((hash.hash, process.machine.store.hash()));
         }
         assert!(hashes.windows(2).all(|two| two[0] == two[1]), "members hash differently: {hashes:?}");
+        let members: Vec<usize> = voters.into_iter().chain(learners).collect();
+        self.check_live_bytes(&members);
+        self.check_watches(&members);
     }
+}
+
+/// The live bytes of a member that has nothing to drop any more. `None` if its disk fails meanwhile.
+fn settled_bytes(process: &Process) -> Option<u64> {
+    let store = &process.machine.store;
+    for _ in 0..SETTLING_STEPS_MAX {
+        if store.maintain(1 << 20).ok()?.work == Work::Idle {
+            return Some(store.usage().live_bytes);
+        }
+    }
+    panic!("{:x} is never done with dropping what it need not keep", process.machine.id)
 }

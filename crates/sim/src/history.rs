@@ -41,12 +41,16 @@ pub(crate) struct History {
     floor: u64,
     /// The time until which a lease must live because a client was promised it, by lease.
     promised_us: BTreeMap<i64, u64>,
+    /// No promise to a request from before this time holds: a clock has jumped.
+    void_until_us: u64,
+    /// How much of a promised time must pass by the world's clock, in thousandths.
+    pub(crate) promise_per_mille: u64,
     pub(crate) counts: Counts,
 }
 
 impl History {
     pub(crate) fn new() -> History {
-        History { model: Some(Model::new()), ..History::default() }
+        History { model: Some(Model::new()), promise_per_mille: 1000, ..History::default() }
     }
 
     pub(crate) fn model(&self) -> &Model {
@@ -65,6 +69,7 @@ impl History {
             client,
             request_id,
             request,
+            token: None,
             invoked_us: now_us,
             floor,
             applied: None,
@@ -86,6 +91,12 @@ impl History {
         let before = operation.applied.replace(index);
         assert!(before.is_none(), "operation {number} is applied twice, as entries {before:?} and {index}");
         assert!(index > operation.floor, "operation {number} is applied as entry {index}, before it began");
+    }
+
+    /// Voids what leases were promised before now.
+    pub(crate) fn void_promises(&mut self, now_us: u64) {
+        self.void_until_us = now_us;
+        self.promised_us.clear();
     }
 
     /// Checks the end of an expired lease when the first member applies it.
@@ -118,9 +129,11 @@ impl History {
                 State::Done
             }
             Answer::Renewed { lease, ttl_seconds } => {
-                let until_us = operation.invoked_us + *ttl_seconds as u64 * 1_000_000;
-                let promised_us = self.promised_us.entry(*lease).or_default();
-                *promised_us = until_us.max(*promised_us);
+                if operation.invoked_us > self.void_until_us {
+                    let until_us = operation.invoked_us + *ttl_seconds as u64 * 1_000 * self.promise_per_mille;
+                    let promised_us = self.promised_us.entry(*lease).or_default();
+                    *promised_us = until_us.max(*promised_us);
+                }
                 State::Done
             }
             Answer::Refused => {

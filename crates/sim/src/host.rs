@@ -5,6 +5,7 @@ use crate::mutation::Mutation;
 use crate::operation::State;
 use crate::process::{Parts, PowerCut, Process, disk_result};
 use crate::schedule::Event;
+use crate::settings::Settings;
 use crate::shadow::Shadow;
 use crate::trace::trace;
 use api::Message;
@@ -92,12 +93,13 @@ impl Host {
         if self.disk.is_cut() {
             self.disk = self.disk.after_cut(env.random.next_u64());
         }
+        self.disk.forget_errors();
         // A file that is cut while a reader has it mapped would end the process.
         self.disk.guard_mappings();
         self.boots += 1;
         match self.open(env) {
             Ok(process) => self.process = Some(process),
-            Err(PowerCut) => return self.lose_power(env),
+            Err(PowerCut) => return self.end(env),
         }
         let (host, boot) = (self.index, self.boots);
         let offset_us = env.random.below(env.plan.tick_us);
@@ -105,7 +107,7 @@ impl Host {
         env.after(offset_us + 20_000, Event::Maintain { host, boot });
         let begun = self.process.as_mut().map(|process| process.begin(env));
         if matches!(begun, Some(Err(PowerCut))) {
-            self.lose_power(env);
+            self.end(env);
         }
     }
 
@@ -115,6 +117,16 @@ impl Host {
             trace!(env, "{} is killed", self.index);
             process.abandon(env);
         }
+    }
+
+    /// Ends the process because its disk has lost power, or has failed.
+    pub(crate) fn end(&mut self, env: &mut Env) {
+        if self.disk.is_cut() || self.disk.errors() == 0 {
+            return self.lose_power(env);
+        }
+        trace!(env, "{} ends: its disk has failed", self.index);
+        self.kill(env);
+        self.start_after(env, 50_000);
     }
 
     /// Cuts the power, if that has not happened yet, and starts again later.
@@ -147,16 +159,18 @@ impl Host {
         let lock = disk.open(Path::new("/data/lock"), Mode::Create);
         drop(lock);
         let log_dir = PathBuf::from(LOG);
-        let log_options = wal::Options { segment_bytes: env.plan.wal_segment_bytes, segments_min: 2, rest: || {} };
+        let settings = Settings::of(&env.plan, self.index);
+        let log_options = wal::Options { segment_bytes: settings.wal_segment_bytes, segments_min: 2, rest: || {} };
         if !disk_result(&self.disk, Wal::exists(&*disk, &log_dir))? {
             let metadata = Metadata { node_id: Some(self.id), cluster_id: Some(self.cluster_id) }.encode_to_vec();
             disk_result(&self.disk, Wal::create(disk.clone(), &log_dir, &metadata, log_options))?;
         }
         let options = store::Options {
-            log: store::log::Options { segment_bytes: env.plan.store_segment_bytes },
-            quota_bytes: -1,
+            log: store::log::Options { segment_bytes: settings.store_segment_bytes },
+            quota_bytes: settings.quota_bytes,
             lease_ttl_seconds_min: 1,
             learners_max: 2,
+            watch: env.plan.watch,
             ..Default::default()
         };
         let opened = disk_result(&self.disk, store::open(disk.clone(), Path::new(STORE), options))?;
@@ -177,10 +191,12 @@ impl Host {
         let mut restored = Restored {
             hard_state: recovered.hard_state,
             entries: recovered.entries,
+            newest_applied: Vec::new(),
             applied: applied.index,
             applied_term: applied.term,
             conf_state: applied.conf_state.clone(),
             joined: Vec::new(),
+            observes: false,
         };
         if let Some(first) = self.founding.as_ref().filter(|_| applied.index == 0 && restored.entries.is_empty()) {
             let mut entries = first.entries.iter().map(|entry| EntryRef {
@@ -201,11 +217,11 @@ impl Host {
             id: self.id,
             election_ticks: env.plan.election_ticks,
             heartbeat_ticks: 1,
-            pre_vote: env.plan.pre_vote,
+            pre_vote: settings.pre_vote,
             seed: env.random.next_u64(),
             boot_nonce: nonce,
             // Small, so that followers that were away for a moment are sent entries little by little.
-            near_entries: 4 + env.plan.catchup_entries,
+            near_entries: 4 + settings.catchup_entries,
             unsafe_ignore_lost_log: false,
         };
         let raft = match Member::new(&config, restored) {

@@ -57,6 +57,8 @@ pub(crate) struct Ledger {
     /// The configuration before the last change, by member.
     conf_state_before: BTreeMap<u64, raftpb::ConfState>,
     pub(crate) durable: BTreeMap<u64, Durable>,
+    /// The only term in which a request may be in the log, for those that only the leader of a term may propose.
+    only_in: BTreeMap<u64, u64>,
 }
 
 /// A rule about the insides of members.
@@ -231,6 +233,23 @@ impl Ledger {
             "state machine safety: {id:x} answers entry {index} with {result:?}, as nobody else did"
         );
         first
+    }
+
+    /// Notes a request that only the leader of `term` may propose.
+    pub(crate) fn proposes(&mut self, request_id: u64, term: u64) {
+        self.only_in.insert(request_id, term);
+    }
+
+    /// Checks the term of a request's entry.
+    pub(crate) fn proposed(&self, request_id: u64, entry: &raftpb::Entry) {
+        let term = self.only_in.get(&request_id).copied().unwrap_or(entry.term());
+        rule!(
+            self,
+            term == entry.term(),
+            "request {request_id} of the leader of term {term} is in the log as entry {} of term {}",
+            entry.index(),
+            entry.term()
+        );
     }
 
     /// Applies to the model an entry that a member has applied.

@@ -6,11 +6,17 @@
 //!
 //! The parts: [`plan`] (what a seed decides), [`world`] (the clock and its events), [`host`] (a machine with a disk), [`process`]
 //! (a running member: drives a replica as its contract says), [`network`], [`client`], [`faults`], [`transfer`] (snapshots).
-//! What is checked: [`ledger`] (Raft, at every step), [`history`] with [`model`] (what clients see, at every answer), [`finale`]
-//! (recovery and agreement at the end). [`mutation`] has the mistakes that prove the checks.
+//! What is checked: [`ledger`] (Raft, at every step), [`history`] with [`model`] (what clients see, at every answer), [`watches`]
+//! (what watches are promised, at every response), [`finale`] (recovery and agreement at the end). [`extras`] says what only some runs have. [`mutation`] has the mistakes that prove the checks.
 
+mod admin;
 mod client;
+mod clock;
+mod clock_jumps;
+mod connection;
+mod disk_faults;
 mod env;
+mod extras;
 mod fault_kind;
 mod faults;
 mod finale;
@@ -21,16 +27,21 @@ mod model;
 mod mutation;
 mod network;
 mod operation;
+mod operator;
+mod permissions;
 mod plan;
 mod process;
 mod removals;
 mod run;
 mod schedule;
 mod set_back;
+mod settings;
 mod shadow;
 mod show;
 mod trace;
 mod transfer;
+mod watch_options;
+mod watches;
 mod world;
 
 pub use fault_kind::{KINDS, Kind};
@@ -39,3 +50,4 @@ pub use mutation::Mutation;
 pub use plan::Options;
 pub use run::{Failure, Report, catch_panics, run};
 pub use trace::Trace;
+pub use watches::WatchCounts;

@@ -5,10 +5,14 @@
 //! cairn-sim --seconds 60 [--from N]      fresh seeds, from the clock unless told otherwise, for so long
 //! cairn-sim --seed N                     one seed with its full trace on standard output
 //! cairn-sim --set-back ...               a member is set back to an older copy of its directory in each run that can have it
-//! cairn-sim --table FILE                 the seeds of a table, one a line with what they once found
+//! cairn-sim --table FILE                 the seeds of a table, one a line with what they once found; `plain` behind a seed is as --plain
+//! cairn-sim --plain ...                  runs without what only some have beside the plan: seeds of before 2026-11-24
+//! cairn-sim --planted FILE [--seeds N]   plants each known mistake until a seed finds it; the table goes to FILE
 //! ```
 
 #![allow(clippy::disallowed_methods, reason = "only how long a search takes, and where it begins, come from the clock")]
+
+mod planted;
 
 use sim::{Failure, Mutation, Options, Report, Trace};
 use std::process::ExitCode;
@@ -26,6 +30,7 @@ struct Arguments {
     seconds: Option<u64>,
     from: Option<u64>,
     table: Option<String>,
+    planted: Option<String>,
     options: Options,
 }
 
@@ -41,13 +46,15 @@ fn parse() -> Result<Arguments, String> {
             "--seconds" => arguments.seconds = Some(number(value()?)?),
             "--from" => arguments.from = Some(number(value()?)?),
             "--table" => arguments.table = Some(value()?),
+            "--planted" => arguments.planted = Some(value()?),
+            "--plain" => arguments.options.plain = true,
             "--set-back" => arguments.options.sets_back = true,
             "--clients-only" => arguments.options.clients_only = true,
             "--mutation" => {
                 let name = value()?;
-                let found = Mutation::ALL.into_iter().find(|mutation| format!("{mutation:?}") == name);
+                let found = Mutation::all().into_iter().find(|mutation| format!("{mutation:?}") == name);
                 arguments.options.mutation =
-                    Some(found.ok_or(format!("no mutation {name}; there are {:?}", Mutation::ALL))?);
+                    Some(found.ok_or(format!("no mutation {name}; there are {:?}", Mutation::all()))?);
             }
             _ => return Err(format!("unknown argument {flag}")),
         }
@@ -64,6 +71,9 @@ fn main() -> ExitCode {
         }
     };
     sim::catch_panics();
+    if let Some(path) = &arguments.planted {
+        return plant(path, &arguments);
+    }
     match arguments.seed {
         Some(seed) => replay(seed, arguments.options),
         None => search(&arguments),
@@ -87,11 +97,29 @@ fn replay(seed: u64, options: Options) -> ExitCode {
     }
 }
 
+/// Seeds that a planted mistake may take.
+const PLANTED_SEEDS_MAX: u64 = 2_000;
+
+/// Plants mistakes, and writes the table of what found them.
+fn plant(path: &str, arguments: &Arguments) -> ExitCode {
+    let (from, seeds_max) = (arguments.from.unwrap_or(1), arguments.seeds.unwrap_or(PLANTED_SEEDS_MAX));
+    let (table, is_complete) = planted::run(arguments.options.mutation, from, seeds_max);
+    if let Err(error) = std::fs::write(path, &table) {
+        eprintln!("cannot write `{path}`: {error}");
+        return ExitCode::from(2);
+    }
+    print!("{table}");
+    if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
 /// Seeds of a table: lines `<seed> <what it found>`; empty lines and those with a `#` are skipped.
-fn read_table(path: &str) -> Result<Vec<u64>, String> {
+fn read_table(path: &str) -> Result<Vec<(u64, bool)>, String> {
     let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read `{path}`: {error}"))?;
     let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
-    let seed = |line: &str| line.split_whitespace().next().and_then(|word| word.parse().ok());
+    let seed = |line: &str| {
+        let mut words = line.split_whitespace();
+        Some((words.next()?.parse().ok()?, words.next() == Some("plain")))
+    };
     lines.map(|line| seed(line).ok_or(format!("`{path}`: no seed in {line:?}"))).collect()
 }
 
@@ -128,8 +156,10 @@ fn search(arguments: &Arguments) -> ExitCode {
             if number >= count {
                 return;
             }
-            let seed = listed.as_ref().map_or(from.wrapping_add(number), |listed| listed[number as usize]);
-            let outcome = sim::run(seed, arguments.options, Trace::off());
+            let fresh = (from.wrapping_add(number), false);
+            let (seed, plain) = listed.as_ref().map_or(fresh, |listed| listed[number as usize]);
+            let options = Options { plain: plain || arguments.options.plain, ..arguments.options };
+            let outcome = sim::run(seed, options, Trace::off());
             let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
             total.0 += 1;
             if total.0.is_multiple_of(1000) {

@@ -43,6 +43,8 @@ pub(crate) struct Operation {
     /// The id in the operation's entry; never 0.
     pub(crate) request_id: u64,
     pub(crate) request: Request,
+    /// The token that came with it.
+    pub(crate) token: Option<String>,
     pub(crate) invoked_us: u64,
     /// Index of the newest entry whose effect some client knew when this operation began.
     pub(crate) floor: u64,

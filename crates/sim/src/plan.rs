@@ -1,7 +1,10 @@
 //! The plan of a run: everything that the seed decides before the first step.
 
+use crate::extras::Extras;
 use crate::fault_kind::{KINDS, Kind};
 use crate::mutation::Mutation;
+use crate::watch_options;
+use api::etcdserverpb::PutRequest;
 use disk::sim::Random;
 
 /// The options of a run besides its seed.
@@ -11,6 +14,8 @@ pub struct Options {
     pub mutation: Option<Mutation>,
     /// Leaves out the checks inside the members: only clients and the final check find violations.
     pub clients_only: bool,
+    /// Leaves out what only some runs have beside the plan (`extras`): a seed from before there was any of it means what it did.
+    pub plain: bool,
     /// Sets a member back to an older copy of its directory, whatever the seed says, if there are enough others.
     pub sets_back: bool,
 }
@@ -29,6 +34,7 @@ pub(crate) enum Form {
 /// Sizes, speeds and faults of one run.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
+    pub(crate) seed: u64,
     pub(crate) founders: usize,
     pub(crate) hosts_max: usize,
     pub(crate) clients: usize,
@@ -54,16 +60,23 @@ pub(crate) struct Plan {
     /// Faults that this run may have, as indexes of [`crate::fault_kind::KINDS`].
     pub(crate) kinds: Vec<usize>,
     pub(crate) request_timeout_us: u64,
+    /// The space quota of every member, or the least one where they differ.
+    pub(crate) quota_bytes: Option<i64>,
+    pub(crate) extras: Extras,
+    /// Bounds of the members' watch machinery.
+    pub(crate) watch: store::watch::Options,
 }
 
 impl Plan {
-    pub(crate) fn draw(random: &mut Random) -> Plan {
+    pub(crate) fn draw(seed: u64, options: Options, random: &mut Random) -> Plan {
         let founders = [1, 2, 3, 3, 3, 3, 4, 5, 5][random.below(9) as usize];
         let slow_network = random.chance(25);
         let kinds = crate::fault_kind::draw(random, founders);
-        Plan {
+        let extras = if options.plain { Extras::default() } else { Extras::draw(seed) };
+        let mut plan = Plan {
+            seed,
             founders,
-            hosts_max: 5,
+            hosts_max: if extras.has_two_learners { 7 } else { 5 },
             clients: 3 + random.below(6) as usize,
             operations: 300 + random.below(150),
             keys: 1 + random.below(8),
@@ -86,7 +99,18 @@ impl Plan {
             fault_gap_us: (20_000, [300_000, 1_000_000, 2_500_000][random.below(3) as usize]),
             kinds,
             request_timeout_us: 3_000_000,
-        }
+            quota_bytes: None,
+            extras,
+            watch: watch_options::draw(seed),
+        };
+        let largest = store::put_cost(&PutRequest::default()) + plan.value_bytes_max;
+        plan.quota_bytes = plan.extras.quota_puts.map(|puts| (largest * puts) as i64);
+        plan
+    }
+
+    /// Whether members may run out of space in this run: there is a quota, or disks are full for a moment.
+    pub(crate) fn may_fill(&self) -> bool {
+        self.quota_bytes.is_some() || (self.extras.disks_fail && self.extras.is_varied)
     }
 
     /// Whether this run has configuration changes.

@@ -5,16 +5,21 @@
 //! what a turn does, which requests are answered and what the store is given.
 
 mod apply;
+mod author;
 mod checks;
+mod leases;
 mod log;
 mod machine;
+mod space;
 
 pub(crate) use machine::{Machine, Read, Waiter};
 
+use crate::clock::Clock;
 use crate::env::Env;
 use crate::operation::{Answer, Request};
 use crate::plan::Form;
 use crate::schedule::Event;
+use crate::settings::Settings;
 use crate::shadow::Shadow;
 use disk::sim::SimDisk;
 use machine::Shell;
@@ -27,22 +32,22 @@ use wal::Wal;
 const TRIM_ENTRIES: u64 = 10;
 /// Bytes of entries in memory; small for the same reason.
 const LOG_BYTES_MAX: u64 = 2 << 10;
-/// Leases revoked in one tick.
-const REVOKE_BATCH_MAX: usize = 16;
+/// Expired leases whose ends are under way at once.
+const LEASE_ENDS_MAX: usize = 16;
 /// Leases that a new leader lets end in a second.
 const EXPIRIES_PER_SECOND_MAX: usize = 3;
 /// Reads that may wait.
 const READS_MAX: usize = 10_000;
 
-/// The disk lost power during an operation.
+/// The disk lost power during an operation, or failed it.
 #[derive(Debug)]
 pub(crate) struct PowerCut;
 
-/// Turns an error into a [`PowerCut`] if the disk has lost power. Any other error is a bug and panics.
+/// Turns an error into a [`PowerCut`] if the disk has lost power, or has failed since the last start. Any other error is a bug and panics.
 pub(crate) fn disk_result<T, E: std::fmt::Display>(disk: &SimDisk, result: Result<T, E>) -> Result<T, PowerCut> {
     match result {
         Ok(value) => Ok(value),
-        Err(_) if disk.is_cut() => Err(PowerCut),
+        Err(_) if disk.is_cut() || disk.errors() > 0 => Err(PowerCut),
         Err(error) => panic!("a member stops on a disk that works: {error}"),
     }
 }
@@ -77,33 +82,36 @@ pub(crate) struct Parts {
     pub(crate) log: Shadow,
 }
 
-fn now(env: &Env) -> Now {
-    Now { at: Duration::from_micros(env.now_us), ms: env.now_us / 1000 }
+/// The time of a member.
+fn now(clock: &Clock, env: &Env) -> Now {
+    Now { at: Duration::from_micros(clock.now_us(env)), ms: clock.now_ms(env) }
 }
 
 impl Process {
     pub(crate) fn new(env: &Env, parts: Parts) -> Process {
         let plan = &env.plan;
+        let settings = Settings::of(plan, parts.host);
         let heartbeat = Duration::from_micros(plan.tick_us);
         let options = Options {
             heartbeat,
             election_timeout: heartbeat * plan.election_ticks as u32,
-            election_head_start_ticks: if plan.pre_vote { plan.election_ticks.saturating_sub(2) } else { 0 },
-            catchup_entries: plan.catchup_entries,
+            election_head_start_ticks: if settings.pre_vote { plan.election_ticks.saturating_sub(2) } else { 0 },
+            catchup_entries: settings.catchup_entries,
             trim_entries: TRIM_ENTRIES,
             // Both are tried: with and without entries kept for those that answer.
-            keeps_for_active: plan.catchup_entries != 20,
+            keeps_for_active: settings.catchup_entries != 20,
             log_bytes_max: LOG_BYTES_MAX,
             log_sending_bytes_max: 4 * LOG_BYTES_MAX,
             reads_max: READS_MAX,
-            lease_revoke_batch_max: REVOKE_BATCH_MAX,
+            lease_ends_max: LEASE_ENDS_MAX,
             lease_expiries_per_second_max: EXPIRIES_PER_SECOND_MAX,
         };
         let (machine, raft, wal) = Machine::new(env, parts);
+        let now = now(&machine.clock, env);
         Process {
             boot: machine.boot,
             machine,
-            replica: Replica::new(raft, options, now(env)),
+            replica: Replica::new(raft, options, now),
             wal,
             turn_is_due: false,
             alarm_us: 0,
@@ -117,7 +125,7 @@ impl Process {
     /// Applies the replayed entries, and begins.
     pub(crate) fn begin(&mut self, env: &mut Env) -> Result<(), PowerCut> {
         self.drain(env)?;
-        let now = now(env);
+        let now = now(&self.machine.clock, env);
         self.replica.begin(&mut Shell { machine: &mut self.machine, env }, now);
         self.wake(env);
         Ok(())
@@ -183,22 +191,31 @@ impl Process {
     fn take_request(&mut self, env: &mut Env, operation: usize) {
         let machine = &mut self.machine;
         let id = env.history.operations[operation].request_id;
-        let waiter = Waiter { operation };
         match env.history.operations[operation].request.clone() {
-            Request::Write(data) => machine.inputs.proposals.push(Proposal { id, data, waiter, term: None }),
+            Request::Write(data) => {
+                let Some(data) = machine.sign(env, operation, data) else {
+                    return env.answer(operation, Answer::Refused);
+                };
+                let Some(space) = machine.claim_space(env, &data) else {
+                    return env.answer(operation, Answer::Refused);
+                };
+                let waiter = Waiter::holding(space, operation);
+                machine.inputs.proposals.push(Proposal { id, data, waiter, term: None });
+            }
             Request::ConfChange(change) => {
+                let waiter = Waiter::new(operation);
                 machine.inputs.conf_changes.push(ConfChangeProposal { change: *change, waiter });
             }
             Request::Read { range, linearizable } if !linearizable || machine.published.serves_local_reads() => {
                 machine.read(env, operation, &range);
             }
-            Request::Read { .. } => machine.inputs.reads.push(Read { operation, asked_us: env.now_us }),
+            Request::Read { .. } => machine.inputs.reads.push(Read { operation, asked_us: machine.clock.now_us(env) }),
             Request::KeepAlive { .. } if machine.published.role != Role::Leader => {
                 env.answer(operation, Answer::Refused);
             }
             Request::KeepAlive { lease } => {
                 if !machine.renew_at_once(env, operation, lease) {
-                    machine.inputs.reads.push(Read { operation, asked_us: env.now_us });
+                    machine.inputs.reads.push(Read { operation, asked_us: machine.clock.now_us(env) });
                 }
             }
             Request::Transfer { to } => {
@@ -232,7 +249,7 @@ impl Process {
     }
 
     fn take_turn(&mut self, env: &mut Env) -> Result<(), PowerCut> {
-        let (inputs, now) = (std::mem::take(&mut self.machine.inputs), now(env));
+        let (inputs, now) = (std::mem::take(&mut self.machine.inputs), now(&self.machine.clock, env));
         let mut shell = Shell { machine: &mut self.machine, env };
         self.replica.accept(&mut shell, inputs, now);
         let ticked = self.replica.tick_if_due(&mut shell, now);
@@ -249,7 +266,8 @@ impl Process {
             return Ok(());
         }
         self.machine.expire(env);
-        let now = now(env);
+        self.machine.checkpoint_leases(env);
+        let now = now(&self.machine.clock, env);
         match self.replica.stall(now) {
             Stall::Leads => {
                 let inputs = std::mem::take(&mut self.machine.inputs);
@@ -283,7 +301,7 @@ impl Process {
     /// Does all pending work, and sends the answers that are ready.
     fn drain(&mut self, env: &mut Env) -> Result<(), PowerCut> {
         loop {
-            let now = now(env);
+            let now = now(&self.machine.clock, env);
             self.replica.advance(&mut Shell { machine: &mut self.machine, env }, now)?;
             if self.in_log.is_some() || !self.write_log(env) {
                 break;
@@ -296,16 +314,17 @@ impl Process {
     }
 
     fn settle(&mut self, env: &mut Env) {
-        let now = now(env);
+        let now = now(&self.machine.clock, env);
         let ready = self.replica.settle(&mut Shell { machine: &mut self.machine, env }, now);
         self.machine.check_progress(env, self.replica.raft());
         for read in ready {
             self.machine.answer_read(env, &read);
         }
         let deadline_us = self.replica.deadline().as_micros() as u64;
-        if deadline_us != self.alarm_us && deadline_us < env.now_us + env.plan.tick_us / 4 {
+        let now_us = self.machine.clock.now_us(env);
+        if deadline_us != self.alarm_us && deadline_us < now_us + env.plan.tick_us / 4 {
             self.alarm_us = deadline_us;
-            let delay_us = deadline_us.saturating_sub(env.now_us);
+            let delay_us = deadline_us.saturating_sub(now_us);
             env.after(delay_us, Event::Turn { host: self.machine.host, boot: self.boot });
         }
     }
@@ -326,7 +345,7 @@ impl Process {
     /// Runs compaction, rewriting and the preparation of spare segments, as the slow threads do.
     pub(crate) fn maintain(&mut self, env: &mut Env) -> Result<(), PowerCut> {
         self.machine.maintain(env)?;
-        let bytes = env.plan.wal_segment_bytes / 3 + 1;
+        let bytes = Settings::of(&env.plan, self.machine.host).wal_segment_bytes / 3 + 1;
         // Differs from step to step, so that the disk refuses some.
         let bytes = bytes + self.machine.disk.operations() % 8;
         apply::give_back(&self.machine.disk, &self.wal.reaper(), bytes)?;

@@ -2,8 +2,10 @@
 
 use crate::fault_kind::Kind;
 use crate::history::Counts;
+use crate::mutation::Mutation;
 use crate::plan::Options;
 use crate::trace::Trace;
+use crate::watches::WatchCounts;
 use crate::world::World;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,6 +16,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub struct Report {
     /// Client operations.
     pub counts: Counts,
+    /// What watches were sent, each response compared with the model.
+    pub watches: WatchCounts,
+    /// Entries about users and roles.
+    pub user_changes: u64,
+    /// Requests that were refused by permissions.
+    pub denied: u64,
+    /// Runs with a space quota.
+    pub quotas: u64,
+    /// Entries that an alarm for lack of space has refused.
+    pub no_space: u64,
+    /// Alarms that the operator has disarmed.
+    pub disarmed: u64,
     /// Faults, by kind.
     pub faults: BTreeMap<Kind, u64>,
     /// Members of the run, including those that were removed.
@@ -62,11 +76,13 @@ pub fn catch_panics() {
 
 /// Runs one seed.
 pub fn run(seed: u64, options: Options, trace: Trace) -> Result<Report, Failure> {
+    Mutation::plant(options.mutation);
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let mut world = World::new(seed, options, trace);
         world.run();
         world.report()
     }));
+    Mutation::plant(None);
     outcome.map_err(|panic| {
         let noted = PANIC.with(|last| last.borrow_mut().take());
         let text = panic.downcast_ref::<String>().cloned().or(panic.downcast_ref::<&str>().map(ToString::to_string));
@@ -86,6 +102,12 @@ impl World {
             ended_lost,
             ended_replaced,
             counts,
+            watches: self.watches.counts,
+            user_changes: self.env.history.model().user_changes(),
+            denied: self.env.history.model().denied(),
+            quotas: u64::from(self.env.plan.quota_bytes.is_some()),
+            no_space: self.env.history.model().no_space(),
+            disarmed: self.operator.disarmed,
             faults,
             members: self.hosts.len() as u64,
             entries: self.env.ledger.last_committed(),
@@ -108,6 +130,12 @@ impl Report {
         mine.unknown += more.unknown;
         mine.reads += more.reads;
         mine.writes += more.writes;
+        self.watches.add(&other.watches);
+        self.user_changes += other.user_changes;
+        self.denied += other.denied;
+        self.quotas += other.quotas;
+        self.no_space += other.no_space;
+        self.disarmed += other.disarmed;
         for (kind, count) in &other.faults {
             *self.faults.entry(*kind).or_default() += count;
         }

@@ -2,6 +2,7 @@
 
 use crate::operation::Answer;
 use api::raftpb;
+use disk::sim::Random;
 use std::collections::BTreeMap;
 
 /// An event that can happen next. Events with a `boot` are void once that process is gone.
@@ -25,6 +26,16 @@ pub(crate) enum Event {
     Transfer { number: u64 },
     /// A client begins its next operation.
     Client { client: usize },
+    /// A client that watches does something, and reads.
+    Watch { client: usize },
+    /// The administrator changes users and roles.
+    Administer,
+    /// The operator looks for alarms, and makes room.
+    Operate,
+    /// A disk is to fail.
+    DiskFault { random: Random },
+    /// A member's clock jumps ahead.
+    ClockJump { random: Random },
     /// A request reaches a member.
     Request { host: usize, operation: usize },
     /// An answer reaches its client.

@@ -150,7 +150,7 @@ impl World {
     fn refuse(&mut self, transfer: &Transfer, error: IntakeError) -> Step {
         let (host, boot) = transfer.to;
         trace!(self.env, "{host} does not take the snapshot: {error}");
-        if self.hosts[host].disk.is_cut() {
+        if self.hosts[host].disk.is_cut() || self.hosts[host].disk.errors() > 0 {
             self.with(host, boot, |_, _| Err(crate::process::PowerCut));
             return Step::Over(false);
         }

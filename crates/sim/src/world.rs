@@ -1,6 +1,8 @@
 //! A whole cluster with its clients and its faults, one event after the other.
 
+use crate::admin::Admin;
 use crate::client::Client;
+use crate::clock::DRIFT_PER_MILLE_MAX;
 use crate::env::Env;
 use crate::faults::Faults;
 use crate::finale::Finale;
@@ -9,6 +11,7 @@ use crate::host::{self, Host};
 use crate::ledger::Ledger;
 use crate::network::Network;
 use crate::operation::{Answer, State};
+use crate::operator::Operator;
 use crate::plan::{Options, Plan};
 use crate::process::PowerCut;
 use crate::removals::Removals;
@@ -16,6 +19,7 @@ use crate::schedule::{Event, Schedule};
 use crate::set_back::SetBack;
 use crate::trace::{Trace, trace};
 use crate::transfer::Transfers;
+use crate::watches::Watches;
 use disk::sim::Random;
 use std::collections::BTreeMap;
 
@@ -32,16 +36,19 @@ pub(crate) struct World {
     pub(crate) finale: Finale,
     pub(crate) set_back: SetBack,
     pub(crate) removals: Removals,
+    pub(crate) watches: Watches,
+    pub(crate) admin: Admin,
+    pub(crate) operator: Operator,
     pub(crate) events: u64,
 }
 
 impl World {
     pub(crate) fn new(seed: u64, options: Options, trace: Trace) -> World {
         let mut random = Random::new(seed);
-        let plan = Plan::draw(&mut random);
+        let plan = Plan::draw(seed, options, &mut random);
         let hosts = host::founders(plan.founders);
         let addresses: BTreeMap<u64, usize> = hosts.iter().map(|host| (host.id, host.index)).collect();
-        let env = Env {
+        let mut env = Env {
             now_us: 0,
             random,
             schedule: Schedule::default(),
@@ -57,6 +64,10 @@ impl World {
             installed: Vec::new(),
             next_request: 0,
         };
+        if env.plan.extras.clocks_drift {
+            env.history.promise_per_mille = 1000 - 2 * DRIFT_PER_MILLE_MAX;
+        }
+        let repeats = env.plan.extras.is_varied;
         let clients = (0..env.plan.clients).map(|_| Client::default()).collect();
         let (faults, transfers, finale) = (Faults::default(), Transfers::default(), Finale::default());
         World {
@@ -68,6 +79,9 @@ impl World {
             finale,
             set_back: SetBack::new(seed, options),
             removals: Removals::new(seed),
+            watches: Watches::new(seed, repeats),
+            admin: Admin::new(seed),
+            operator: Operator::new(seed),
             events: 0,
         }
     }
@@ -85,6 +99,15 @@ impl World {
         }
         self.env.after(1_500_000, Event::Fault);
         self.plan_set_back();
+        self.begin_watches();
+        self.begin_disk_faults();
+        self.begin_clock_jumps();
+        if self.env.plan.extras.has_users {
+            self.env.after(1_000_000, Event::Administer);
+        }
+        if self.env.plan.may_fill() {
+            self.env.after(1_000_000, Event::Operate);
+        }
         while !self.finale.is_over() {
             let Some((time_us, event)) = self.env.schedule.pop() else { panic!("nothing happens any more") };
             self.env.now_us = time_us;
@@ -98,8 +121,8 @@ impl World {
     fn happen(&mut self, event: Event) {
         match event {
             Event::Tick { host, boot } => {
-                if self.hosts[host].process(boot).is_some() {
-                    let period_us = self.env.plan.tick_us;
+                if let Some(process) = self.hosts[host].process(boot) {
+                    let period_us = process.machine.clock.lasts_us(self.env.plan.tick_us);
                     self.env.after(period_us, Event::Tick { host, boot });
                     self.with(host, boot, |process, env| process.tick(env));
                 }
@@ -118,6 +141,11 @@ impl World {
             }
             Event::Transfer { number } => self.transfer(number),
             Event::Client { client } => self.client(client),
+            Event::Watch { client } => self.watch(client),
+            Event::Administer => self.administer(),
+            Event::Operate => self.operate(),
+            Event::DiskFault { random } => self.fail_disk(random),
+            Event::ClockJump { random } => self.jump(random),
             Event::Request { host, operation } => match &mut self.hosts[host].process {
                 Some(process) => process.request(&mut self.env, operation),
                 None => self.env.answer(operation, Answer::Refused),
@@ -181,7 +209,7 @@ impl World {
         let outcome = act(process, &mut self.env);
         let proof = process.proof();
         if outcome.is_err() {
-            machine.lose_power(&mut self.env);
+            machine.end(&mut self.env);
         } else if let Some(proof) = proof {
             self.end_lost(host, proof);
         }
@@ -237,6 +265,7 @@ impl World {
         let hosts: Vec<usize> = self.living().collect();
         let host = hosts[self.env.random.below(hosts.len() as u64) as usize];
         let operation = self.env.history.begin(self.env.now_us, Some(client), request_id, request);
+        self.env.history.operations[operation].token = self.clients[client].token(&mut self.env);
         self.clients[client].waits_for = Some(operation);
         self.request(host, operation);
     }

@@ -5,19 +5,19 @@ use sim::{Mutation, Options, Trace};
 /// Seeds that one mistake may take.
 const SEEDS_MAX: u64 = 60;
 
-fn found_within(mutation: Mutation, clients_only: bool, seeds_max: u64) -> Option<(u64, String)> {
+fn is_found(mutation: Mutation) -> bool {
     sim::catch_panics();
-    let options = Options { mutation: Some(mutation), clients_only, ..Options::default() };
-    (1..=seeds_max).find_map(|seed| match sim::run(seed, options, Trace::off()) {
-        Ok(_) => None,
-        Err(failure) => Some((seed, failure.message)),
+    // With what only some runs have, and without: a mistake about members shows sooner where members do little else.
+    [false, true].into_iter().any(|plain| {
+        let options = Options { mutation: Some(mutation), plain, ..Options::default() };
+        (1..=SEEDS_MAX).any(|seed| sim::run(seed, options, Trace::off()).is_err())
     })
 }
 
 #[test]
 fn every_mistake_is_found() {
-    for mutation in Mutation::ALL {
-        let found = found_within(mutation, false, SEEDS_MAX);
-        assert!(found.is_some(), "{mutation:?} passes {SEEDS_MAX} seeds");
-    }
+    let missed: Vec<Mutation> = Mutation::always().into_iter().filter(|mutation| !is_found(*mutation)).collect();
+    // Panics of the clusters are not shown, but this one is.
+    drop(std::panic::take_hook());
+    assert!(missed.is_empty(), "{missed:?} pass {SEEDS_MAX} seeds");
 }

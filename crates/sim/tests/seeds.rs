@@ -25,7 +25,8 @@ fn seeds_that_found_something_find_nothing_any_more() {
     for line in lines {
         let seed = line.split_whitespace().next().and_then(|word| word.parse().ok());
         let seed = seed.unwrap_or_else(|| panic!("no seed in {line:?}"));
-        let outcome = sim::run(seed, Options::default(), Trace::off());
+        let plain = line.split_whitespace().nth(1) == Some("plain");
+        let outcome = sim::run(seed, Options { plain, ..Options::default() }, Trace::off());
         assert!(outcome.is_ok(), "{line}: {outcome:?}");
     }
 }
@@ -33,7 +34,7 @@ fn seeds_that_found_something_find_nothing_any_more() {
 #[test]
 fn everything_happens_within_some_seeds() {
     let mut total = Report::default();
-    for seed in 1..=40 {
+    for seed in 1..=120 {
         match sim::run(seed, Options::default(), Trace::off()) {
             Ok(report) => total.add(&report),
             Err(failure) => panic!("seed {seed}: {}", failure.message),
@@ -42,6 +43,13 @@ fn everything_happens_within_some_seeds() {
     for kind in sim::KINDS {
         assert!(total.faults.contains_key(&kind), "no {kind:?} among {:?}", total.faults);
     }
+    for kind in [sim::Kind::DiskError, sim::Kind::ClockJump] {
+        assert!(total.faults.contains_key(&kind), "no {kind:?} among {:?}", total.faults);
+    }
+    let watches = total.watches;
+    assert!(watches.events > 10_000 && watches.with_previous > 1_000 && watches.fragments > 500, "{watches:?}");
+    assert!(watches.progress > 1_000 && watches.resumed > 1_000 && watches.compacted > 50, "{watches:?}");
+    assert!(total.user_changes > 50 && total.denied > 50, "{total:?}");
     assert!(total.faults.contains_key(&sim::Kind::Removals), "no two removals at once among {:?}", total.faults);
     assert!(total.installs > 10 && total.restarts > 100, "{total:?}");
     assert!(total.counts.reads > 1_000 && total.counts.writes > 3_000, "{total:?}");

@@ -31,16 +31,22 @@ pub mod types;
 )]
 pub mod watch;
 
+pub use mistake::CAN_BE_MISTAKEN;
+#[cfg(feature = "mistakes")]
+pub use mistake::Mistake;
+
+pub use apply::no_space::NoSpaceAlarm;
 pub use apply::quota::{LEASE_BYTES, Space, cost, put as put_cost, txn as txn_cost};
 pub use apply::{Applier, Counts, Fatal, Reservation, Response, Share, Sink, TxnAnswer, is_read_only, is_request};
 pub use options::Options;
-pub use read::{Allowance, Kvs, RangeAnswer, RangeChunk, RangeEnd, RangeStream, Unread};
+pub use read::{Allowance, Kvs, RangeAnswer, RangeChunk, RangeEnd, RangeStream, Reached, Unread};
 pub use recovery::{
     Applied, FOUNDING_REVISION_MAX, Founding, FoundingError, Inspection, OpenError, Opened, encode_auth, inspect,
     leftover_bytes, open,
 };
 pub use snapshot::SnapshotJob;
 pub use snapshot::image::{self, Image};
+pub use snapshot::increment;
 pub use snapshot::transfer::{Export, ExportError, Intake, IntakeError, Prepared};
 pub use state::auth::{Ask, Auth, AuthEvent, Author, Password, Permissions, ROOT};
 pub use state::{ConfChangeContext, Downgrade, Lease, Leases, Member, Members};

@@ -4,6 +4,7 @@ use crate::apply::quota;
 use crate::index::Index;
 use crate::log::RwLock;
 use crate::log::{Segments, read};
+use crate::mistake::Mistake;
 use crate::options::Options;
 use crate::read::{Allowance, Kvs, Plan, RangeAnswer, ReadView, Selected, Unpublished, Unread, View, read_revision};
 use crate::snapshot::transfer::Shelf;
@@ -49,6 +50,10 @@ pub struct Store {
     /// Counts the snapshots that were installed: each replaces everything. Changes under the write lock of the index.
     pub(crate) generation: AtomicU64,
     pub(crate) disk_is_low: AtomicBool,
+    /// See [`Store::has_second_index`].
+    pub(crate) second_indexes: Arc<AtomicUsize>,
+    /// What keeps the store has said that there is no more memory for it.
+    pub(crate) memory_is_low: AtomicBool,
     /// Free bytes of the disk, and those below which it is low, as of the last look.
     pub(crate) disk_free_bytes: AtomicU64,
     pub(crate) disk_reserve_bytes: AtomicU64,
@@ -212,11 +217,32 @@ impl Store {
         if invented >= NON_MEMBER_ALARMS_MAX { Err(Error::TooManyAlarms) } else { Ok(()) }
     }
 
-    /// Whether `cost` more bytes would pass the quota, or the disk is nearly full. A cost of 0 is always within it.
+    /// Whether `cost` more bytes would pass the quota, or the disk or the memory is nearly full. A cost of 0 is always within it.
     pub fn over_quota(&self, cost: u64) -> bool {
         let limit = quota::limit(self.options.quota_bytes);
         let over = limit.is_some_and(|limit| self.live_bytes().saturating_add(cost) >= limit);
-        cost > 0 && (over || self.disk_is_low.load(Ordering::Relaxed))
+        cost > 0 && (over || self.disk_is_low.load(Ordering::Relaxed) || self.memory_is_low())
+    }
+
+    /// Notes whether there is memory for more keys. While there is none, what adds to the store is refused as on a full disk.
+    pub fn set_memory_is_low(&self, is_low: bool) {
+        self.memory_is_low.store(is_low, Ordering::Relaxed);
+    }
+
+    /// Whether another index is in memory: that of a snapshot being prepared, or the one that it has replaced.
+    pub fn has_second_index(&self) -> bool {
+        self.second_indexes.load(Ordering::Relaxed) > 0
+    }
+
+    /// Notes that there is another index until what this returns is dropped.
+    pub(crate) fn second_index(&self) -> SecondIndex {
+        self.second_indexes.fetch_add(1, Ordering::Relaxed);
+        SecondIndex(Arc::clone(&self.second_indexes))
+    }
+
+    /// Whether there is no memory for more keys.
+    pub fn memory_is_low(&self) -> bool {
+        self.memory_is_low.load(Ordering::Relaxed)
     }
 
     /// Whether the disk has no free space beyond the reserve.
@@ -310,7 +336,18 @@ impl History for Store {
         if main <= Store::compact_revision(self) {
             return None;
         }
-        let loc: Loc = index.get(key, main.checked_sub(1)?)?.loc;
+        let before = if Mistake::PreviousIsItself.is_planted() { main } else { main.checked_sub(1)? };
+        let loc: Loc = index.get(key, before)?.loc;
         Some(self.segments.read(loc).into_bytes())
+    }
+}
+
+/// Lives as long as an index beside that of the store.
+#[derive(Debug)]
+pub(crate) struct SecondIndex(Arc<AtomicUsize>);
+
+impl Drop for SecondIndex {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -16,6 +16,7 @@ mod cut;
 mod error;
 mod frame;
 mod log;
+mod mistake;
 mod name;
 mod open;
 mod options;
@@ -32,6 +33,9 @@ pub use create::Contents;
 pub use cut::Cut;
 pub use error::Error;
 pub use log::Wal;
+pub use mistake::CAN_BE_MISTAKEN;
+#[cfg(feature = "mistakes")]
+pub use mistake::Mistake;
 pub use open::Recovered;
 pub use options::Options;
 pub use reader::{Break, Tail, decode_segment};

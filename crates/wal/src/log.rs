@@ -1,6 +1,7 @@
 //! The write side of the log.
 
 use crate::batch::Batch;
+use crate::mistake::Mistake;
 use crate::name::SegmentName;
 use crate::segment;
 use crate::terms::Terms;
@@ -108,9 +109,18 @@ impl Wal {
             if !disk::is_full(&error) || !self.spare.reaper().make_room() {
                 return Err(Error::io("write", &self.dir.join(name.to_string()))(error));
             }
+            if Mistake::CountsBatchOnFullDisk.is_planted() {
+                break;
+            }
         }
         failpoint::point!(WAL_BEFORE_SYNC);
-        self.file.sync_data().map_err(|error| Error::io("sync", &self.dir.join(name.to_string()))(error))?;
+        if !Mistake::CommitsWithoutSync.is_planted() {
+            let mut synced = self.file.sync_data();
+            if Mistake::SyncsAgainAfterError.is_planted() && synced.is_err() {
+                synced = self.file.sync_data();
+            }
+            synced.map_err(|error| Error::io("sync", &self.dir.join(name.to_string()))(error))?;
+        }
         failpoint::point!(WAL_AFTER_SYNC);
         self.offset = self.offset.saturating_add(bytes.len() as u64);
         self.batch.clear();
@@ -124,7 +134,7 @@ impl Wal {
         let prepared = self.spare.take()?;
         let mut first = Batch::first(self.batch.crc(), self.options.segment_bytes);
         first.push_metadata(&self.metadata);
-        if self.hard_state != raftpb::HardState::default() {
+        if self.hard_state != raftpb::HardState::default() && !Mistake::SegmentForgetsHardState.is_planted() {
             first.push_hard_state(&self.hard_state);
         }
         first.push_snapshot(&self.snapshot);
@@ -175,8 +185,13 @@ pub(crate) fn publish(
     path: &Path,
 ) -> Result<(), Error> {
     prepared.file.write_at(first, 0).map_err(Error::io("write", &prepared.path))?;
-    prepared.file.sync_data().map_err(Error::io("sync", &prepared.path))?;
+    if !Mistake::NamesSegmentBeforeSync.is_planted() {
+        prepared.file.sync_data().map_err(Error::io("sync", &prepared.path))?;
+    }
     segment::lock(&*prepared.file, path)?;
     disk.rename(&prepared.path, path).map_err(Error::io("rename", &prepared.path))?;
+    if Mistake::SegmentNameNotSynced.is_planted() {
+        return Ok(());
+    }
     names.sync_names().map_err(Error::io("sync", path))
 }

@@ -1,6 +1,7 @@
 //! Opening an existing log.
 
 use crate::batch::Batch;
+use crate::mistake::Mistake;
 use crate::name::SegmentName;
 use crate::reader::{Break, CHAIN_BROKEN, Reader, Tail};
 use crate::replay::{Misfit, Replay};
@@ -20,6 +21,8 @@ pub struct Recovered {
     pub hard_state: raftpb::HardState,
     /// The entries after the index asked for, without a gap.
     pub entries: Vec<raftpb::Entry>,
+    /// The last few entries up to the index asked for, without a gap, as far as the segments that are read have them.
+    pub applied: Vec<raftpb::Entry>,
     /// The newest snapshot record; index 0 when there was none.
     pub snapshot: walpb::Snapshot,
     /// The torn batch that was cut off, for the operator to see.
@@ -79,12 +82,14 @@ impl Wal {
         }
         let (tail, last_batch, cut) = replaying.read_tail(&*file, tail_name)?;
         let (replay, restarted) = replaying.finish(tail_name, tail)?;
-        if cut.is_some() {
+        if cut.is_some() && !Mistake::LeavesTornBatch.is_planted() {
             segment::zero(&*file, tail.offset).map_err(Error::io("clear the end of", &tail_path))?;
         }
         // The process before may have died between its write and its sync, or because the sync failed. Then the page cache has the
         // last batch and the disk does not, and a sync alone reports success. So it is written again. Only one batch is ever unsynced.
-        file.write_at(&last_batch.bytes, last_batch.offset).map_err(Error::io("write", &tail_path))?;
+        if !Mistake::TrustsLastBatch.is_planted() {
+            file.write_at(&last_batch.bytes, last_batch.offset).map_err(Error::io("write", &tail_path))?;
+        }
         file.sync_data().map_err(Error::io("sync", &tail_path))?;
         let spare = Spare::new(disk.clone(), dir, options.segment_bytes);
         let segments = names.iter().map(|name| dir.join(name.to_string()));
@@ -98,7 +103,7 @@ impl Wal {
         spare.reaper().sync_names().map_err(Error::io("sync", dir))?;
         spare.clear_low_disk()?;
 
-        let Replay { last_index, terms, metadata, hard_state, snapshot, entries, .. } = replay;
+        let Replay { last_index, terms, metadata, hard_state, snapshot, entries, applied, .. } = replay;
         let metadata = metadata.unwrap_or_default();
         let mut wal = Wal {
             spare,
@@ -123,7 +128,7 @@ impl Wal {
             wal.restart(state)?;
         }
         let (hard_state, snapshot) = (wal.hard_state, wal.snapshot.clone());
-        Ok((wal, Recovered { metadata, hard_state, entries, snapshot, cut, restarted }))
+        Ok((wal, Recovered { metadata, hard_state, entries, applied, snapshot, cut, restarted }))
     }
 
     /// Restarts the log after the snapshot `state`, which has no entry in it. A member that has a snapshot of a term has seen that

@@ -1,5 +1,6 @@
 //! Replaying the records of the log: entries, hard state and snapshot.
 
+use crate::mistake::Mistake;
 use crate::record::Record;
 use crate::terms::Terms;
 use api::{raftpb, walpb};
@@ -20,7 +21,12 @@ pub(crate) struct Replay {
     pub(crate) hard_state: raftpb::HardState,
     pub(crate) snapshot: walpb::Snapshot,
     pub(crate) entries: Vec<raftpb::Entry>,
+    /// The last entries up to the caller's state, at most [`APPLIED_KEPT`] of them.
+    pub(crate) applied: Vec<raftpb::Entry>,
 }
+
+/// Entries that the caller's state has already, and which are given to it all the same: observers compare their history by them.
+const APPLIED_KEPT: u64 = 16;
 
 /// Why a record cannot follow the ones before it.
 pub(crate) enum Misfit {
@@ -44,6 +50,7 @@ impl Replay {
             hard_state: raftpb::HardState::default(),
             snapshot: walpb::Snapshot::default(),
             entries: Vec::new(),
+            applied: Vec::new(),
         }
     }
 
@@ -63,18 +70,35 @@ impl Replay {
                     let what = format!("entry {} follows entry {}", entry.index, self.last_index);
                     return Err(Misfit::Damage(what));
                 }
+                if Mistake::KeepsReplacedEntries.is_planted() && kept < self.entries.len() {
+                    self.entries.remove(kept);
+                    self.entries.insert(
+                        kept,
+                        raftpb::Entry {
+                            r#type: Some(entry.kind),
+                            term: Some(entry.term),
+                            index: Some(entry.index),
+                            data: Some(Bytes::copy_from_slice(entry.data)),
+                        },
+                    );
+                    return Ok(());
+                }
                 self.entries.truncate(kept);
                 self.terms.push(entry.index, entry.term);
                 self.has_entries = true;
                 self.last_index = entry.index.max(self.from_index);
-                if entry.index > self.from_index {
-                    self.entries.push(raftpb::Entry {
-                        r#type: Some(entry.kind),
-                        term: Some(entry.term),
-                        index: Some(entry.index),
-                        data: Some(Bytes::copy_from_slice(entry.data)),
-                    });
-                }
+                self.applied.retain(|kept| kept.index() < entry.index);
+                let list = match self.from_index.checked_sub(entry.index) {
+                    None => &mut self.entries,
+                    Some(ago) if ago < APPLIED_KEPT => &mut self.applied,
+                    Some(_) => return Ok(()),
+                };
+                list.push(raftpb::Entry {
+                    r#type: Some(entry.kind),
+                    term: Some(entry.term),
+                    index: Some(entry.index),
+                    data: Some(Bytes::copy_from_slice(entry.data)),
+                });
             }
         }
         Ok(())
@@ -92,6 +116,7 @@ impl Replay {
         }
         if replaced {
             self.entries.clear();
+            self.applied.clear();
             self.last_index = self.from_index;
             self.terms.restart(index, term);
         }
@@ -121,6 +146,7 @@ impl Replay {
     /// the power was cut before the log was told.
     pub(crate) fn restart(&mut self) {
         self.entries.clear();
+        self.applied.clear();
         self.last_index = self.from_index;
         self.terms.restart(self.from_index, self.from_term);
     }

@@ -2,11 +2,14 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod wanted;
+
 use api::raftpb;
 use disk::sim::{Random, SimDisk};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use wal::{EntryRef, Error, Options, Record, Wal, decode_segment};
+use wanted::wanted;
 
 const OPTIONS: Options = Options { segment_bytes: 65_536, segments_min: 1, rest: || {} };
 
@@ -109,6 +112,33 @@ fn flipped_bytes() {
             damaged[offset] ^= 0xff;
             check(&log, path, &damaged, last_file && offset >= log.last_batch as usize);
         }
+    }
+}
+
+/// Every byte of one log after the other, one at a time.
+#[test]
+fn as_many_flipped_bytes_as_are_asked_for() {
+    let wanted = wanted("FLIPS", 4_000);
+    let (mut flips, mut segments) = (0, 1);
+    while flips < wanted {
+        let log = log(segments);
+        for (number, (path, bytes)) in log.files.iter().enumerate() {
+            let last_file = number + 1 == log.files.len();
+            let written = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+            for offset in 0..written {
+                let mut damaged = bytes.clone();
+                damaged[offset] ^= 1 << (offset % 8);
+                check(&log, path, &damaged, last_file && offset >= log.last_batch as usize);
+                flips += 1;
+                if flips == wanted {
+                    println!(
+                        "{flips} flipped bytes of the log: each was refused, or cut a batch off that nothing came after"
+                    );
+                    return;
+                }
+            }
+        }
+        segments += 1;
     }
 }
 

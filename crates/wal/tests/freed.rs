@@ -55,6 +55,13 @@ fn release_keeps_what_is_asked_for_and_reuses_what_it_frees() {
     drop(wal);
     let (_, recovered) = Wal::open(Arc::new(disk.clone()), dir(), &at(last - 1, 1), SMALL).unwrap();
     assert_eq!(indexes(&recovered.entries), [last]);
+    // The last of what was applied comes too, as far as it is in what has to be read.
+    let (_, whole) = Wal::open(Arc::new(disk.clone()), dir(), &at(last, 1), SMALL).unwrap();
+    assert!(whole.entries.is_empty() && !whole.applied.is_empty());
+    for (applied, end) in [(&recovered.applied, last - 1), (&whole.applied, last)] {
+        let count = applied.len() as u64;
+        assert!(count <= 16 && indexes(applied) == (end - count + 1..=end).collect::<Vec<_>>(), "{applied:?}");
+    }
     let error = Wal::open(Arc::new(disk), dir(), &at(1, 1), SMALL).err().unwrap();
     assert!(matches!(error, Error::Behind { from_index: 1, .. }), "{error}");
 }

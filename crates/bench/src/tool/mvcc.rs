@@ -195,5 +195,5 @@ impl Sink for Answer {
 
     fn conf_change(&mut self, _: u64, _: raftpb::ConfChange) {}
 
-    fn raise_no_space(&mut self) {}
+    fn over_quota(&mut self, _response: &Response) {}
 }

@@ -17,6 +17,7 @@ pub(crate) mod lock;
 mod make_mirror;
 mod member;
 mod move_leader;
+mod observers;
 mod options;
 mod put;
 mod role;
@@ -55,6 +56,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     check::COMMAND,
     completion::COMMAND,
     downgrade::COMMAND,
+    observers::COMMAND,
     options::COMMAND,
     usage::COMMAND,
 ];

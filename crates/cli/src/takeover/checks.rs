@@ -16,16 +16,16 @@ pub(super) struct Finding {
 const QUOTA_SHARE_MAX: f64 = 0.8;
 /// The quota that 0 means.
 const QUOTA_DEFAULT: i64 = 2 << 30;
-/// The versions of etcd beside which Cairn works: tried, and not tried.
-const TRIED: (u64, u64) = (3, 7);
-const UNTRIED: (u64, u64) = (3, 6);
+/// The releases of etcd beside which Cairn works.
+const CURRENT: (u64, u64) = (3, 7);
+const EARLIER: (u64, u64) = (3, 6);
 
 /// What is found out from what the members say of themselves. `alarms` are those that the cluster has.
 pub(super) fn findings(view: &View, goal: &Goal, alarms: &[String]) -> Vec<Finding> {
     let mut findings = vec![members(view)];
     findings.push(leader(view));
     findings.extend(size(view, goal));
-    findings.extend(versions(view));
+    findings.extend(versions(view, goal));
     findings.push(raised(view, alarms));
     findings.extend(view.members.iter().filter_map(|member| Some(space(member, member.told.as_ref().ok()?))));
     findings.extend(names(view, goal));
@@ -76,29 +76,27 @@ fn size(view: &View, goal: &Goal) -> Option<Finding> {
     }
 }
 
-fn versions(view: &View) -> Vec<Finding> {
+fn versions(view: &View, goal: &Goal) -> Vec<Finding> {
     let mut findings = Vec::new();
     let told = || view.members.iter().filter_map(|member| Some((member, member.told.as_ref().ok()?)));
     for (member, told) in told().filter(|(_, told)| told.kind == Kind::Etcd) {
         let version = plain(&told.status.version);
         match minor(&told.status.version) {
-            Some(TRIED) => {}
-            Some(UNTRIED) => {
-                let text =
-                    format!("{member} is etcd {version}: clusters of 3.6 have not been tried; 3.7 first is safer");
+            Some(EARLIER) if goal.to == Kind::Cairn => {
+                let text = format!(
+                    "{member} is etcd {version}: the cluster's version becomes 3.7 once all members are moved; a way back to 3.6 \
+                     begins with `etcdctl downgrade enable 3.6` then"
+                );
                 findings.push(found(Grade::Warn, "version", text));
             }
+            Some(CURRENT | EARLIER) => {}
             _ => {
                 let text = format!("{member} is etcd {version}: bring it to 3.7 first");
                 findings.push(found(Grade::Fail, "version", text));
             }
         }
     }
-    if let Some((member, _)) =
-        told().find(|(_, told)| told.status.downgrade_info.as_ref().is_some_and(|info| info.enabled))
-    {
-        findings.push(found(Grade::Fail, "version", format!("a downgrade is under way ({member} says)")));
-    }
+    findings.extend(told().find_map(|(member, told)| downgrade(member, told, goal)));
     let mut shared: Vec<&String> = told().filter_map(|(_, told)| told.cluster_version.as_ref()).collect();
     shared.dedup();
     match shared[..] {
@@ -107,6 +105,26 @@ fn versions(view: &View) -> Vec<Finding> {
         _ => findings.push(found(Grade::Fail, "version", "the members show different ones for the cluster")),
     }
     findings
+}
+
+/// A downgrade that is under way, as a member sees it. It is part of a way back to the release before, as soon as the cluster's version
+/// has been lowered: no member can start as that release earlier. One that is new to the cluster cannot start at all until the downgrade
+/// ends: etcd 3.6 wants the cluster to have the version after its own then.
+fn downgrade(member: &Seen, told: &Told, goal: &Goal) -> Option<Finding> {
+    let info = told.status.downgrade_info.as_ref().filter(|info| info.enabled)?;
+    let target = plain(&info.target_version);
+    let is_lowered = told.cluster_version.as_deref().and_then(minor).is_some_and(|own| Some(own) == minor(&target));
+    let (grade, text) = match goal.way {
+        Way::InPlace if goal.to == Kind::Etcd && is_lowered => {
+            (Grade::Warn, "the members that are started have to be of that release".to_string())
+        }
+        Way::EmptyDisk | Way::NewAddresses if goal.to == Kind::Etcd => {
+            let way = "move a member with --way=in-place, then `etcdctl downgrade cancel`";
+            (Grade::Fail, format!("no new member of that release can join meanwhile; {way}"))
+        }
+        _ => (Grade::Fail, format!("{member} says so")),
+    };
+    Some(found(grade, "version", format!("a downgrade to {target} is under way: {text}")))
 }
 
 /// The first two numbers of a version.
@@ -259,10 +277,29 @@ mod tests {
     }
 
     #[test]
-    fn clusters_of_36_are_warned_of() {
+    fn the_release_before_is_possible_both_ways() {
+        let graded = |members: &[Seen], to: Kind, way: Way| {
+            let all = versions(&view(members), &Goal { to, way, joining: Vec::new() });
+            all.into_iter()
+                .filter(|finding| finding.grade != Grade::Pass)
+                .map(|finding| finding.grade)
+                .collect::<Vec<_>>()
+        };
         let members = with(|told| told.status.version = "3.6.8".into());
-        let goal = Goal { to: Kind::Cairn, way: Way::InPlace, joining: Vec::new() };
-        let all = findings(&view(&members), &goal, &[]);
-        assert!(all.iter().any(|finding| finding.grade == Grade::Warn && finding.text.contains("3.6.8")), "{all:?}");
+        assert_eq!(graded(&members, Kind::Cairn, Way::InPlace), [Grade::Warn]);
+        assert_eq!(graded(&members, Kind::Etcd, Way::InPlace), []);
+        let lowered = |shared: &str| {
+            let mut members = three();
+            for told in members.iter_mut().filter_map(|member| member.told.as_mut().ok()) {
+                told.cluster_version = Some(shared.into());
+                let target_version = "3.6.0".into();
+                told.status.downgrade_info = Some(api::etcdserverpb::DowngradeInfo { enabled: true, target_version });
+            }
+            members
+        };
+        assert_eq!(graded(&lowered("3.6"), Kind::Etcd, Way::InPlace), [Grade::Warn]);
+        assert_eq!(graded(&lowered("3.7"), Kind::Etcd, Way::InPlace), [Grade::Fail], "it is not lowered yet");
+        assert_eq!(graded(&lowered("3.6"), Kind::Cairn, Way::InPlace), [Grade::Fail]);
+        assert_eq!(graded(&lowered("3.6"), Kind::Etcd, Way::NewAddresses), [Grade::Fail], "etcd 3.6 cannot join");
     }
 }

@@ -55,6 +55,7 @@ fn member(row: &Row) -> String {
         .raw("fsyncP99Seconds", number(figures.fsync_seconds))
         .raw("connections", number(figures.connections))
         .raw("watches", number(figures.watches))
+        .raw("leases", number(figures.leases))
         .raw("stageP99Seconds", stages.end())
         .end()
 }

@@ -48,7 +48,7 @@ pub(super) fn size() -> (usize, usize) {
 type Column = (&'static str, usize, fn(&Row, &Figures) -> String);
 
 /// In the order of their importance: what has no room is left out from the end.
-const COLUMNS: [Column; 14] = [
+const COLUMNS: [Column; 15] = [
     ("LAG", 5, |row, _| row.lag.to_string()),
     ("PUT/S", 7, |_, figures| rate(figures.puts)),
     ("RANGE/S", 7, |_, figures| rate(figures.ranges)),
@@ -56,6 +56,7 @@ const COLUMNS: [Column; 14] = [
     ("FSYNC P99", 9, |_, figures| time(figures.fsync_seconds)),
     ("CONNS", 6, |_, figures| count(figures.connections)),
     ("WATCHES", 7, |_, figures| count(figures.watches)),
+    ("LEASES", 7, |_, figures| count(figures.leases)),
     ("RANGE P99", 9, |_, figures| time(figures.range_seconds)),
     ("TXN/S", 7, |_, figures| rate(figures.txns)),
     ("DEL/S", 7, |_, figures| rate(figures.deletes)),

@@ -58,6 +58,7 @@ pub(super) struct Figures {
     pub(super) fsync_seconds: Option<f64>,
     pub(super) connections: Option<f64>,
     pub(super) watches: Option<f64>,
+    pub(super) leases: Option<f64>,
     pub(super) stages: Vec<Option<f64>>,
 }
 
@@ -165,6 +166,7 @@ impl Figures {
             fsync_seconds: now.p99(before, "etcd_disk_wal_fsync_duration_seconds", ""),
             connections: now.value("cairn_rpc_connections"),
             watches: now.value("etcd_debugging_mvcc_watcher_total"),
+            leases: now.value("cairn_leases"),
             stages: STAGES.iter().map(stage).collect(),
         }
     }

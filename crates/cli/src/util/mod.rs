@@ -4,7 +4,7 @@ mod defrag;
 mod export;
 mod hashkv;
 mod migrate;
-mod snapshot;
+pub(crate) mod snapshot;
 mod store;
 mod version;
 mod wal;

@@ -9,10 +9,10 @@ use crate::print::json::Object;
 use crate::print::{self, Format, go, table};
 use crate::raw;
 use crate::signals::Signals;
-use etcd_import::Restore;
+use etcd_import::{Database, Error, Replay, Restore, SnapshotFile};
 use sha2::{Digest, Sha256};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 pub(crate) const COMMAND: Command = group(
     "snapshot",
@@ -20,8 +20,8 @@ pub(crate) const COMMAND: Command = group(
     &[
         command(
             "restore",
-            "<file> --data-dir <dir>",
-            "Makes the data of a new cluster's member of a snapshot",
+            "<file> [<increment> ...] --data-dir <dir>",
+            "Makes the data of a new cluster's member of a snapshot, and of the increments that follow it",
             restore,
         )
         .with(&[
@@ -46,18 +46,30 @@ pub(crate) const COMMAND: Command = group(
             text("data-dir", "", "directory of the member's data, which is only read"),
             text("wal-dir", "", "directory of its log, if that is elsewhere"),
         ]),
-        command("status", "<file>", "Sums a database file up", status),
+        command("status", "<file> [<increment> ...]", "Sums a database file up, with the increments that follow it", status),
+        command(
+            "merge",
+            "<file> <increment> ... --to <new file>",
+            "Makes one whole snapshot of a snapshot and the increments that follow it",
+            merge,
+        )
+        .with(&[text("to", "", "the new snapshot, which etcd's tools restore, too")])
+        .explained(
+            "Increments are what `cairn ctl snapshot save --since` saves; name them in their order. It needs memory for the index of all keys, as a\n\
+             member does, and beside the new file room for the database once more.\n",
+        ),
     ],
 );
 
 fn status(context: &Context) -> Outcome {
-    let [file] = context.args() else {
-        return Err(Failure::args("snapshot status requires exactly one argument"));
-    };
-    let path = raw::path(file);
+    let (path, increments) = files(context, "status")?;
     super::exists(&path)?;
     let printer = context.printer()?;
-    let status = super::open(context, &path)?.status()?;
+    if !increments.is_empty() {
+        // Damage that no version shows, too: the whole chain is looked through.
+        SnapshotFile::check_saved(&path)?;
+    }
+    let status = super::open(context, &path)?.with_increments(&path, &increments)?.status()?;
     let etcd_import::Status { hash, revision, total_key, total_size, version } = status;
     let row =
         [format!("{hash:x}"), revision.to_string(), total_key.to_string(), go::bytes(total_size), version.clone()];
@@ -81,6 +93,22 @@ fn status(context: &Context) -> Outcome {
     }
 }
 
+/// The snapshot that is named first, and the increments after it. Without any it is as etcd's tool has it.
+fn files(context: &Context, command: &str) -> Outcome<(PathBuf, Vec<PathBuf>)> {
+    let one = || format!("snapshot {command} requires exactly one argument");
+    let (file, increments) = context.args().split_first().ok_or_else(|| Failure::args(one()))?;
+    for increment in increments {
+        let why = match etcd_import::is_increment(&raw::path(increment)) {
+            Ok(true) => continue,
+            Ok(false) => format!("`{increment}` is no increment"),
+            Err(error) => error.to_string(),
+        };
+        let text = format!("only increments of the snapshot can follow it: {why}");
+        return Err(Failure::args(if command == "merge" { text } else { format!("{}\n{text}", one()) }));
+    }
+    Ok((raw::path(file), increments.iter().map(|increment| raw::path(increment)).collect()))
+}
+
 /// The same file that `snapshot save` gets of a member that runs: the database, then its SHA-256.
 fn save(context: &Context) -> Outcome {
     let [file] = context.args() else {
@@ -95,31 +123,11 @@ fn save(context: &Context) -> Outcome {
         let _guard = context.enter();
         Signals::new()?
     };
-    let mut part = Part::create(&target)?;
-    let mut scratch = target.into_os_string();
-    scratch.push(format!(".scratch-{}", std::process::id()));
-    let scratch = Scratch::create(scratch.into())?;
-    let (part_path, scratch_path) = (part.path().to_owned(), scratch.0.clone());
-    let saved = signals.unless(context, "snapshot interrupted", move || {
-        let (mut hash, mut failed) = (Sha256::new(), None);
-        let saved = etcd_import::save(&data_dir, wal_dir.as_deref(), &scratch_path, &mut |piece| {
-            hash.update(piece);
-            part.write(piece).map_err(|failure| {
-                failed = Some(failure.clone());
-                etcd_import::Error::Refused(failure.text)
-            })
-        });
-        let saved = saved.map_err(|error| failed.unwrap_or_else(|| error.into()))?;
-        part.write(&hash.finalize())?;
-        part.finish()?;
-        Ok(saved)
-    });
-    if saved.is_err() {
-        // The thread that writes it may not have ended: the file must not get its whole name any more.
-        let _ = std::fs::remove_file(part_path);
-    }
-    drop(scratch);
-    let etcd_import::Saved { member_id, cluster_id, revision, index, uncommitted, .. } = saved?;
+    let part = Part::create(&target)?;
+    let saved = write_whole(context, &mut signals, (part, target), "snapshot interrupted", move |scratch, write| {
+        etcd_import::save(&data_dir, wal_dir.as_deref(), scratch, write)
+    })?;
+    let etcd_import::Saved { member_id, cluster_id, revision, index, uncommitted, .. } = saved;
     let more = match uncommitted {
         0 => String::new(),
         1 => "; 1 entry after it is not known to be committed, and not in the file".into(),
@@ -133,16 +141,104 @@ fn save(context: &Context) -> Outcome {
     print::out(&raw::bytes(&text))
 }
 
+/// Writes a snapshot to `target`, all of it or nothing: what `work` writes, and its checksum. `work` has a directory for what it needs beside.
+fn write_whole<T: Send + 'static>(
+    context: &Context,
+    signals: &mut Signals,
+    (mut part, target): (Part, PathBuf),
+    interrupted: &'static str,
+    work: impl FnOnce(&Path, &mut dyn FnMut(&[u8]) -> Result<(), Error>) -> Result<T, Error> + Send + 'static,
+) -> Outcome<T> {
+    let mut scratch = target.into_os_string();
+    scratch.push(format!(".scratch-{}", std::process::id()));
+    let scratch = Scratch::create(scratch.into())?;
+    let (part_path, scratch_path) = (part.path().to_owned(), scratch.0.clone());
+    let written = signals.unless(context, interrupted, move || {
+        let (mut hash, mut failed) = (Sha256::new(), None);
+        let done = work(&scratch_path, &mut |piece| {
+            hash.update(piece);
+            part.write(piece).map_err(|failure| {
+                failed = Some(failure.clone());
+                Error::Refused(failure.text)
+            })
+        });
+        let done = done.map_err(|error| failed.unwrap_or_else(|| error.into()))?;
+        part.write(&hash.finalize())?;
+        part.finish()?;
+        Ok(done)
+    });
+    if written.is_err() {
+        // The thread that writes it may not have ended: the file must not get its whole name any more.
+        let _ = std::fs::remove_file(part_path);
+    }
+    drop(scratch);
+    written
+}
+
+/// One whole snapshot of one with its increments.
+fn merge(context: &Context) -> Outcome {
+    if context.args().len() < 2 {
+        return Err(Failure::args("snapshot merge expects a snapshot and at least one increment"));
+    }
+    let (path, increments) = files(context, "merge")?;
+    let target = match context.parsed.text("to") {
+        "" => return Err(Failure::usage("required flag(s) \"to\" not set")),
+        file => raw::path(file),
+    };
+    let mut signals = {
+        let _guard = context.enter();
+        Signals::new()?
+    };
+    let inputs: Vec<&Path> = std::iter::once(&path).chain(&increments).map(PathBuf::as_path).collect();
+    let part = Part::create_new(&target, &inputs)?;
+    let work = move |scratch: &Path, write: &mut dyn FnMut(&[u8]) -> Result<(), Error>| {
+        SnapshotFile::check_saved(&path)?;
+        let database = Database::open(&path)?.with_increments(&path, &increments)?;
+        let state = Replay::begin(&database, scratch)?;
+        drop(database);
+        let at = (state.revision(), state.at().0);
+        state.save(write).map(|()| at)
+    };
+    let (revision, index) = write_whole(context, &mut signals, (part, target), "merge interrupted", work)?;
+    let text =
+        format!("Snapshot saved at {}\nrevision {revision}, entry {index} of the log\n", context.parsed.text("to"));
+    print::out(&raw::bytes(&text))
+}
+
+/// How many directories of one name may have been left behind.
+const SCRATCH_NAMES_MAX: u32 = 100;
+
 /// A directory that goes again.
-struct Scratch(PathBuf);
+pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
-    fn create(path: PathBuf) -> Outcome<Scratch> {
-        // The values in it are not for everybody.
-        let made = std::fs::DirBuilder::new().mode(0o700).create(&path);
-        let failed = |error| Failure::new(code::IO, format!("cannot make `{}`: {}", path.display(), go::io(&error)));
-        made.map_err(failed)?;
-        Ok(Scratch(path))
+    pub(crate) fn create(path: PathBuf) -> Outcome<Scratch> {
+        // What a process with this id left behind when it was killed stays where it is: in containers all have the same.
+        for number in 0..SCRATCH_NAMES_MAX {
+            let mut tried = path.clone().into_os_string();
+            if number > 0 {
+                tried.push(format!("-{number}"));
+            }
+            let tried = PathBuf::from(tried);
+            // The values in it are not for everybody.
+            match std::fs::DirBuilder::new().mode(0o700).create(&tried) {
+                Ok(()) => return Ok(Scratch(tried)),
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => {
+                    let text = format!("cannot make `{}`: {}", tried.display(), go::io(&error));
+                    return Err(Failure::new(code::IO, text));
+                }
+            }
+        }
+        let text = format!(
+            "`{}` and others of this name were left behind by commands that were killed: remove them",
+            path.display()
+        );
+        Err(Failure::new(code::IO, text))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
     }
 }
 
@@ -158,9 +254,20 @@ impl Drop for Scratch {
 }
 
 fn restore(context: &Context) -> Outcome {
-    let [file] = context.args() else {
-        return Err(Failure::args("snapshot restore requires exactly one argument"));
+    let (path, increments) = files(context, "restore")?;
+    let skips_check = context.parsed.switch("skip-hash-check");
+    let wanted = Restore { skips_check, increments, ..restoring(context, path)? };
+    etcd_import::restore(&wanted)?;
+    let source = match context.args() {
+        [file] => format!("snapshot {file}"),
+        files => format!("snapshot and increments {}", files.join(" ")),
     };
+    tell_restored(&wanted, &source);
+    Ok(())
+}
+
+/// What the flags of a restore say of the data directory that is made of a snapshot.
+pub(crate) fn restoring(context: &Context, snapshot: PathBuf) -> Outcome<Restore> {
     let parsed = &context.parsed;
     // No revision is that large.
     let revision_bump = i64::try_from(parsed.uint("bump-revision")).unwrap_or(i64::MAX);
@@ -173,8 +280,9 @@ fn restore(context: &Context) -> Outcome {
         "" => raw::path(&format!("{}.etcd", parsed.text("name"))),
         dir => raw::path(dir),
     };
-    let wanted = Restore {
-        snapshot: raw::path(file),
+    Ok(Restore {
+        snapshot,
+        increments: Vec::new(),
         wal_dir: Some(parsed.text("wal-dir")).filter(|dir| !dir.is_empty()).map(raw::path),
         cluster: cluster(&raw::string(parsed.text("initial-cluster"))?)?,
         token: raw::string(parsed.text("initial-cluster-token"))?,
@@ -182,20 +290,22 @@ fn restore(context: &Context) -> Outcome {
             .split(',')
             .map(url)
             .collect::<Outcome<_>>()?,
-        skips_check: parsed.switch("skip-hash-check"),
+        skips_check: false,
         revision_bump,
         marks_compacted,
         name,
         data_dir,
-    };
-    etcd_import::restore(&wanted)?;
+    })
+}
+
+/// Says that a data directory was made of `source`.
+pub(crate) fn tell_restored(wanted: &Restore, source: &str) {
     // What scripts wait for, in the words of etcd's log.
     for (name, urls) in &wanted.cluster {
         flags::say!("added member {name} ({})", urls.join(","));
     }
     let dir = raw::word(wanted.data_dir.as_os_str());
-    flags::say_bytes(&raw::bytes(&format!("restored snapshot {file} to {dir}\n")));
-    Ok(())
+    flags::say_bytes(&raw::bytes(&format!("restored {source} to {dir}\n")));
 }
 
 /// Names and URLs of `name=URL,name=URL`.

@@ -5,15 +5,18 @@
 //! <data-dir>/member/snap      a regular file with one sentence; where etcd would have a directory, so that etcd refuses
 //! <data-dir>/member/lost-log  there once a leader has proven that the log lost what was acknowledged, or once the member was exported to
 //!                             etcd: says what, and how to go on
+//! <data-dir>/member/observer, observer-level  there if this is an observer's, and once it has had what the cluster had
 //! <data-dir>/member/wal/      the Raft log (or --wal-dir)
 //! <data-dir>/member/store/    the revision log and its checkpoints
 //! ```
 
 mod error;
 mod lost_log;
+mod observer;
 
 pub use error::DataDirError;
 pub use lost_log::{IgnoredMark, check_lost_log, mark_lost_log};
+pub use observer::{ObserverMark, check_observer, mark_observer};
 
 use crate::{Disk, File, Mode};
 use error::failed;
@@ -109,4 +112,35 @@ fn open_to_others(dir: &Path) -> Option<u32> {
 
 fn has_file(disk: &dyn Disk, dir: &Path, suffix: &str) -> bool {
     disk.list(dir).is_ok_and(|names| names.iter().any(|name| name.ends_with(suffix)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::SimDisk;
+
+    const DIR: &str = "/data";
+
+    fn refusal(disk: &SimDisk) -> String {
+        match DataDir::open(disk, Path::new(DIR), None) {
+            Ok(_) => "none".into(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    /// A log without its store and a store without its log are refused, both ways and with both paths, and nothing is made.
+    #[test]
+    fn half_a_member_is_none() {
+        let member = Path::new(DIR).join("member");
+        let halves = [("wal/0.wal", "snap", "wal", "store"), ("store/1.ckpt", "snap", "store", "wal")];
+        for (file, sentinel, found, missing) in halves {
+            let disk = SimDisk::new();
+            disk.install(&member.join(file), b"something").expect("room");
+            disk.install(&member.join(sentinel), SENTINEL.as_bytes()).expect("room");
+            let refused = refusal(&disk);
+            let wanted = format!("`/data/member/{found}` exists but `/data/member/{missing}` does not");
+            assert!(refused.starts_with(&wanted), "{refused}");
+            assert!(disk.list(&member.join(missing)).is_err() && disk.open(&member.join("lock"), Mode::Read).is_err());
+        }
+    }
 }

@@ -20,8 +20,14 @@ pub(super) struct Faults {
     rename_error: Option<(&'static str, i32)>,
     /// Files seem to have one name, however many they have.
     pub(super) miscounts_names: bool,
+    /// Errors so far that were planned as such, but for those of [`Faults::check_shrink`] and [`Faults::check_rename`].
+    pub(super) errors: u64,
+    /// Only syncs of files are to fail, and none of a directory.
+    spares_directories: bool,
     /// What a failing sync says.
     sync_error: i32,
+    /// What a failing write says.
+    write_error: i32,
 }
 
 /// The power during an operation.
@@ -49,13 +55,20 @@ impl Faults {
         Ok(Power::On)
     }
 
-    pub(super) fn fail_write_after(&mut self, writes: u64) {
+    pub(super) fn fail_write_after(&mut self, writes: u64, code: i32) {
         self.writes_until_error = Some(writes);
+        self.write_error = code;
     }
 
     pub(super) fn fail_sync_after(&mut self, syncs: u64, code: i32) {
         self.syncs_until_error = Some(syncs);
         self.sync_error = code;
+        self.spares_directories = false;
+    }
+
+    pub(super) fn fail_file_sync_after(&mut self, syncs: u64) {
+        self.fail_sync_after(syncs, libc::EIO);
+        self.spares_directories = true;
     }
 
     pub(super) fn fail_write_back_after(&mut self, write_backs: u64) {
@@ -64,6 +77,11 @@ impl Faults {
 
     pub(super) fn write_back_fails(&mut self) -> bool {
         falls_due(&mut self.write_backs_until_error)
+    }
+
+    /// Plans no error any more.
+    pub(super) fn repair(&mut self) {
+        (self.writes_until_error, self.syncs_until_error, self.write_backs_until_error) = (None, None, None);
     }
 
     /// Fails when no file can be made shorter or removed.
@@ -82,13 +100,23 @@ impl Faults {
         }
     }
 
-    pub(super) fn write_fails(&mut self) -> bool {
-        falls_due(&mut self.writes_until_error)
+    /// The error that this write fails with, if it is to fail.
+    pub(super) fn write_error(&mut self) -> Option<io::Error> {
+        let fails = falls_due(&mut self.writes_until_error);
+        self.errors += u64::from(fails);
+        fails.then(|| os_error(self.write_error))
+    }
+
+    /// The error that this sync of a directory fails with, if it is to fail.
+    pub(super) fn directory_sync_error(&mut self) -> Option<io::Error> {
+        if self.spares_directories { None } else { self.sync_error() }
     }
 
     /// The error that this sync fails with, if it is to fail.
     pub(super) fn sync_error(&mut self) -> Option<io::Error> {
-        falls_due(&mut self.syncs_until_error).then(|| os_error(self.sync_error))
+        let fails = falls_due(&mut self.syncs_until_error);
+        self.errors += u64::from(fails);
+        fails.then(|| os_error(self.sync_error))
     }
 }
 

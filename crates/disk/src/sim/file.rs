@@ -2,7 +2,7 @@
 
 use super::faults::{Power, os_error};
 use super::names::Inode;
-use super::{SimDisk, lock};
+use super::{SECTOR_BYTES, SimDisk, lock};
 use crate::{File, Mapping, Mode};
 use std::io;
 use std::sync::Arc;
@@ -48,10 +48,12 @@ impl File for SimFile {
         let end = offset.checked_add(bytes.len() as u64).ok_or(io::ErrorKind::FileTooLarge)?;
         let grown = end.saturating_sub(lock(&self.inode.contents).length());
         state.check_space(grown)?;
-        let failed = state.faults.write_fails();
-        let written = if failed { &bytes[..bytes.len() / 2] } else { bytes };
+        let failed = state.faults.write_error();
+        // A kernel copies whole pages, so what was written ends at a sector.
+        let half = (offset + bytes.len() as u64 / 2) / SECTOR_BYTES as u64 * SECTOR_BYTES as u64;
+        let written = if failed.is_some() { &bytes[..half.saturating_sub(offset) as usize] } else { bytes };
         lock(&self.inode.contents).write(written, offset)?;
-        if failed { Err(os_error(libc::EIO)) } else { power.finish() }
+        failed.map_or_else(|| power.finish(), Err)
     }
 
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {

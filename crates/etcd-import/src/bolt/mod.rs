@@ -31,6 +31,8 @@ const LOCK_STEP: Duration = Duration::from_millis(50);
 pub struct Db {
     path: PathBuf,
     file: File,
+    /// Where the database begins in it.
+    begin: u64,
     meta: Meta,
 }
 
@@ -58,7 +60,15 @@ impl Db {
     /// # Errors
     /// If there is no file, or no database in it.
     pub fn open(path: &Path) -> Result<Db, Error> {
-        Db::read_head(path, File::open(path).map_err(Error::io("open", path))?)
+        Db::open_behind(path, 0)
+    }
+
+    /// The same, behind so many other bytes.
+    ///
+    /// # Errors
+    /// As [`Db::open`].
+    pub fn open_behind(path: &Path, begin: u64) -> Result<Db, Error> {
+        Db::read_head(path, File::open(path).map_err(Error::io("open", path))?, begin)
     }
 
     /// Opens a database that somebody may be writing to: whoever does holds a lock on the file, and this asks for one beside other
@@ -72,7 +82,7 @@ impl Db {
         loop {
             // SAFETY: a call on an open file of ours, without memory.
             if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_SH | libc::LOCK_NB) } == 0 {
-                return Db::read_head(path, file);
+                return Db::read_head(path, file, 0);
             }
             let why = std::io::Error::last_os_error();
             if !matches!(why.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted) {
@@ -85,12 +95,12 @@ impl Db {
         }
     }
 
-    fn read_head(path: &Path, file: File) -> Result<Db, Error> {
-        let bytes = file.metadata().map_err(Error::io("stat", path))?.len();
-        let read = |offset: u64, room: &mut [u8]| file.read_exact_at(room, offset);
+    fn read_head(path: &Path, file: File, begin: u64) -> Result<Db, Error> {
+        let bytes = file.metadata().map_err(Error::io("stat", path))?.len().saturating_sub(begin);
+        let read = |offset: u64, room: &mut [u8]| file.read_exact_at(room, begin.saturating_add(offset));
         let no_database = |what| Error::NoDatabase { path: path.into(), what };
         let meta = Meta::find(bytes, read).map_err(no_database)?;
-        Ok(Db { path: path.into(), file, meta })
+        Ok(Db { path: path.into(), file, begin, meta })
     }
 
     /// Bytes of the database, without what follows it.
@@ -180,6 +190,7 @@ impl Db {
     fn fill(&self, id: u64, offset: usize, room: &mut [u8]) -> Result<(), Error> {
         // Within the file, which was checked.
         let at = id.saturating_mul(self.meta.page_bytes as u64).saturating_add(offset as u64);
+        let at = self.begin.saturating_add(at);
         self.file.read_exact_at(room, at).map_err(Error::io("read", &self.path))
     }
 }

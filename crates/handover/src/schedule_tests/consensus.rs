@@ -165,6 +165,10 @@ impl Shell for Member {
         roll(8) > 0
     }
 
+    fn nudge(&self) {
+        self.0.inbox.push(|_| ());
+    }
+
     fn turn_begins(&self) {
         self.0.is_late.store(false, Ordering::SeqCst);
     }

@@ -30,7 +30,7 @@ pub(crate) struct Exports {
 
 impl Exports {
     /// Makes an export available under an id. The same export always gets the same id.
-    pub(super) fn begin(&self, export: &Arc<dyn Export>) -> u64 {
+    pub(crate) fn begin(&self, export: &Arc<dyn Export>) -> u64 {
         self.forget_old();
         let mut kept = lock(&self.kept);
         if let Some(kept) = kept.iter_mut().find(|kept| kept.export.identity() == export.identity()) {
@@ -46,7 +46,7 @@ impl Exports {
     }
 
     /// Notes that a transfer has ended.
-    pub(super) fn end(&self, id: u64, ok: bool) {
+    pub(crate) fn end(&self, id: u64, ok: bool) {
         let mut kept = lock(&self.kept);
         kept.retain_mut(|kept| {
             if kept.id != id {

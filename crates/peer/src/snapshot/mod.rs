@@ -19,7 +19,7 @@ mod send;
 mod serve;
 
 pub(crate) use exports::Exports;
-pub(crate) use receive::{receive, receive_image};
+pub(crate) use receive::{receive, receive_image, take};
 pub(crate) use receiving::Receiving;
 pub(crate) use send::send;
 pub(crate) use serve::serve;

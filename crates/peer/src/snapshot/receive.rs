@@ -206,6 +206,19 @@ pub(super) fn carry_out(
     }
 }
 
+/// Takes the snapshot that an observer was sent by what it follows.
+pub(crate) fn take(shared: &Arc<Shared>, from: u64, url: &str, mut message: Message) -> Result<(), String> {
+    let export = message.context.take().and_then(|id| Some(u64::from_be_bytes(id.as_ref().try_into().ok()?)));
+    let checkpoint = message.snapshot.as_mut().and_then(|snapshot| snapshot.data.take());
+    let (Some(export), Some(checkpoint)) = (export, checkpoint) else {
+        return Err("the snapshot it sent has no checkpoint".into());
+    };
+    let turn = shared.receiving.begin(true).ok_or("another snapshot is being installed")?;
+    let cancelled = turn.cancelled.clone();
+    let fetch = Fetch { shared: shared.clone(), from, urls: vec![url.to_string()], export, cancelled };
+    install(&fetch, message, &checkpoint)
+}
+
 /// The sender's URLs: those of the membership, or those that it names itself.
 pub(super) fn urls(shared: &Shared, headers: &HeaderMap, from: u64) -> Vec<String> {
     let known = shared.peer(from).map(|peer| peer.urls.list()).filter(|list| !list.is_empty());

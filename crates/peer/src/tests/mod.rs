@@ -1,6 +1,7 @@
 //! Peers on loopback, in good and bad conditions.
 
 mod exchange;
+mod follow;
 mod hostile;
 mod images;
 mod refusals;

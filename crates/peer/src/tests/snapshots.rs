@@ -39,7 +39,7 @@ impl Intake for OnDisk {
     }
 }
 
-fn accepts(site: &Site, disk: &Disk) {
+pub(super) fn accepts(site: &Site, disk: &Disk) {
     let (disk, recorder) = (disk.clone(), site.recorder.clone());
     *lock(&site.recorder.opener) = Some(Box::new(move |checkpoint| {
         let lengths: Vec<u64> =

@@ -1,8 +1,8 @@
 //! Members that record what they are given.
 
 use crate::{
-    Caller, Connector, Credentials, Export, Handler, Image, Intake, Known, Listener, LogUsage, Options, Origin,
-    OutgoingImage, Peers, Timeouts,
+    Caller, Connector, Credentials, Export, Feed, Follower, Handler, Image, Intake, Known, Listener, LogUsage, Options,
+    Origin, OutgoingImage, Peers, Refused, Timeouts,
 };
 use api::raftpb::{ConfState, Entry, Message, MessageType, Snapshot, SnapshotMetadata};
 use bytes::Bytes;
@@ -47,6 +47,9 @@ type Opener = Box<dyn Fn(&[u8]) -> Result<Box<dyn Intake>, String> + Send>;
 /// Begins to receive an image.
 type ImageOpener = Box<dyn Fn() -> Result<Box<dyn Image>, String> + Send>;
 
+/// Feeds an observer.
+type Feeder = Box<dyn Fn(&Follower) -> Result<Box<dyn Feed>, Refused> + Send>;
+
 #[derive(Default)]
 pub(super) struct Recorder {
     pub(super) seen: Mutex<Seen>,
@@ -54,6 +57,9 @@ pub(super) struct Recorder {
     pub(super) known: Mutex<HashMap<u64, Known>>,
     pub(super) opener: Mutex<Option<Opener>>,
     pub(super) image_opener: Mutex<Option<ImageOpener>>,
+    pub(super) feeder: Mutex<Option<Feeder>>,
+    /// The observers that came.
+    pub(super) followers: Mutex<Vec<Follower>>,
 }
 
 impl Recorder {
@@ -96,6 +102,12 @@ impl Handler for Recorder {
 
     fn image(&self, _: u64, _: Vec<String>, _: &SnapshotMetadata) -> Result<Box<dyn Image>, String> {
         lock(&self.image_opener).as_ref().map_or_else(|| Err("no space".into()), |open| open())
+    }
+
+    fn follow(&self, follower: &Follower) -> Result<Box<dyn Feed>, Refused> {
+        lock(&self.followers).push(follower.clone());
+        let nobody = || Err(Refused { status: http::StatusCode::NOT_FOUND, text: "nobody is fed".into() });
+        lock(&self.feeder).as_ref().map_or_else(nobody, |feed| feed(follower))
     }
 
     fn log_usage(&self) -> LogUsage {

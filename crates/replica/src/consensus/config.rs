@@ -32,6 +32,8 @@ pub struct Restored {
     pub hard_state: raftpb::HardState,
     /// Entries after `applied`.
     pub entries: Vec<raftpb::Entry>,
+    /// The last few entries up to `applied`, without a gap, as far as they are known: an observer shows by them which history it has.
+    pub newest_applied: Vec<raftpb::Entry>,
     /// Index of the last entry the store has applied.
     pub applied: u64,
     /// Term of the last applied entry.
@@ -40,4 +42,6 @@ pub struct Restored {
     pub conf_state: raftpb::ConfState,
     /// Members of the joined cluster, for a member that has no configuration yet.
     pub joined: Vec<u64>,
+    /// The state is an observer's: everything in its log is committed.
+    pub observes: bool,
 }

@@ -6,6 +6,7 @@ use crate::consensus::convert;
 use crate::consensus::error::Error;
 use crate::consensus::lagging::Allowance;
 use crate::consensus::log::Log;
+use crate::consensus::observe::Tail;
 use crate::consensus::proof::Proof;
 use crate::consensus::step::Early;
 use crate::consensus::work::Unsynced;
@@ -55,6 +56,10 @@ pub struct Member {
     pub(crate) conf_state: raftpb::ConfState,
     /// The members of the cluster that is joined, for a member without a configuration.
     pub(crate) joined: Vec<u64>,
+    /// This is an observer, which is in nobody's configuration.
+    pub(crate) observes: bool,
+    /// What an observer was restored with, as far as the log in memory does not have it.
+    pub(crate) older_tail: Tail,
     pub(crate) ignores_lost_log: bool,
     /// The proof that this member must end, if there is one.
     pub(crate) proof: Option<Proof>,
@@ -83,10 +88,15 @@ impl Member {
             hard_state.vote = 0;
         }
         let last = restored.entries.last().map_or(restored.applied, |entry| entry.index());
+        if restored.observes {
+            // An observer is sent nothing else.
+            hard_state.commit = last;
+        }
         if hard_state.commit > last {
             return Err(Error::Uncommitted { commit: hard_state.commit, last });
         }
         let durable_term = hard_state.term;
+        let older_tail = Tail::new(restored.newest_applied);
         let log = Log::new(
             (restored.applied, restored.applied_term),
             restored.entries.into_iter().map(convert::entry_to_raft).collect(),
@@ -132,7 +142,10 @@ impl Member {
             pending_reads: HashSet::new(),
             conf_state: restored.conf_state,
             joined: restored.joined,
-            ignores_lost_log: config.unsafe_ignore_lost_log,
+            observes: restored.observes,
+            older_tail,
+            // An observer acknowledges nothing, so that nothing it lacks is a proof.
+            ignores_lost_log: config.unsafe_ignore_lost_log || restored.observes,
             proof: None,
         };
         member.draw_election_timeout();

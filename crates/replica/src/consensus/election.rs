@@ -24,9 +24,9 @@ impl Member {
         self.after_input();
     }
 
-    /// Begins an election at once.
+    /// Begins an election at once. An observer never does, although raft-rs would let one win that has no configuration yet.
     pub fn campaign(&mut self) -> Result<(), Error> {
-        if self.is_closed() || !self.log_is_durable() {
+        if self.observes || self.is_closed() || !self.log_is_durable() {
             return Err(Error::Dropped);
         }
         self.node.campaign()?;

@@ -71,7 +71,7 @@ impl Member {
             applied: self.applied,
             serves_reads: leads && raft.apply_to_current_term(),
             sole_voter: self.conf_state.voters == [raft.id] && self.conf_state.voters_outgoing.is_empty(),
-            alone: !self.has_others() && self.applied >= self.told,
+            alone: !self.observes && !self.has_others() && self.applied >= self.told,
             voter: self.is_voter(),
             learner: self.conf_state.learners.contains(&raft.id),
             transferee: raft.lead_transferee.unwrap_or(0),

@@ -45,6 +45,10 @@ pub enum Refusal {
     Entry,
     #[error("the configuration in it is not sound")]
     Configuration,
+    #[error(
+        "it goes on behind entry {index} of term {theirs}, but this observer's log ends at entry {last} of term {ours}"
+    )]
+    NotNext { index: u64, theirs: u64, last: u64, ours: u64 },
     #[error("it names entry {named}, but this member's log ends at {last}; was this log truncated or lost?")]
     BeyondLog { named: u64, last: u64 },
     #[error(
@@ -70,7 +74,7 @@ impl Refusal {
 impl Member {
     /// Takes a message from a peer. A message that is merely late or of no use now is dropped silently. After
     /// [`Error::LogLost`] the member must end.
-    pub fn step(&mut self, mut message: raftpb::Message) -> Result<(), Error> {
+    pub fn step(&mut self, message: raftpb::Message) -> Result<(), Error> {
         if let Some(proof) = self.proof {
             return Err(proof.into());
         }
@@ -79,6 +83,11 @@ impl Member {
         if self.is_closed() {
             return Ok(());
         }
+        if self.observes { self.follow(message) } else { self.step_checked(message) }
+    }
+
+    /// Checks a message, and takes it.
+    pub(crate) fn step_checked(&mut self, mut message: raftpb::Message) -> Result<(), Error> {
         let kind = match self.check(&mut message) {
             Ok(kind) => kind,
             Err(refusal) => {

@@ -76,13 +76,16 @@ impl Member {
             persisted_messages.splice(0..0, messages.drain(..));
         }
         let log = self.node.mut_store();
-        let snapshot = (!ready.snapshot().is_empty()).then(|| {
+        let mut snapshot = (!ready.snapshot().is_empty()).then(|| {
             log.restore(ready.snapshot());
             convert::snapshot_from_raft(ready.snapshot())
         });
         log.append(taken);
         if let Some(state) = ready.hs() {
             log.hard_state = state.clone();
+        }
+        if let Some(metadata) = snapshot.as_mut().and_then(|snapshot| snapshot.metadata.as_mut()) {
+            metadata.conf_state = metadata.conf_state.take().map(|conf_state| self.without_observer(conf_state));
         }
         let metadata = snapshot.as_ref().and_then(|snapshot| snapshot.metadata.as_ref());
         if let Some(conf_state) = metadata.and_then(|metadata| metadata.conf_state.as_ref()) {
@@ -133,12 +136,13 @@ impl Member {
 
     /// Makes a committed configuration change take effect; returns the new configuration.
     pub fn apply_conf_change(&mut self, change: &raftpb::ConfChange) -> Result<raftpb::ConfState, Error> {
-        if let Some(change) = convert::conf_change_to_raft(change) {
+        let is_own = self.observes && change.node_id() == self.node.raft.id;
+        if let Some(change) = convert::conf_change_to_raft(change).filter(|_| !is_own) {
             if self.has_others() {
                 self.told = self.node.raft.raft_log.committed;
             }
             let conf_state = self.node.apply_conf_change(&change)?;
-            self.conf_state = convert::conf_state_from_raft(&conf_state);
+            self.conf_state = self.without_observer(convert::conf_state_from_raft(&conf_state));
             self.node.mut_store().conf_state = conf_state;
             self.leave_office();
             self.after_input();

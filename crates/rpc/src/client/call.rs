@@ -1,5 +1,9 @@
 //! The caller's side of a call with any number of messages both ways.
 
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
 use api::Code;
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
@@ -10,6 +14,18 @@ use super::task::{Command, Piece};
 use crate::Status;
 use crate::grpc::decoder::Decoder;
 use crate::grpc::encoding::Encoding;
+
+/// Done when the server's windows have taken a message, or the call has ended.
+#[derive(Debug)]
+pub struct Taken(oneshot::Receiver<()>);
+
+impl Future for Taken {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        Pin::new(&mut self.0).poll(cx).map(drop)
+    }
+}
 
 /// What is read but not yet asked for is held to the stream's window. Dropping it gives the call up.
 pub struct StreamingCall {
@@ -45,6 +61,15 @@ impl StreamingCall {
             None => taken.await,
             Some(deadline) => timeout_at(deadline, taken).await.unwrap_or_else(|_| Err(Status::deadline_exceeded())),
         }
+    }
+
+    /// Sends a message, and leaves it to the caller to wait until it is taken before there is another one: answers can be read meanwhile,
+    /// without which a server may take no more.
+    pub fn post(&mut self, message: Bytes) -> Taken {
+        let (sent, taken) = oneshot::channel();
+        // Of a call that has ended `taken` is done at once.
+        let _ = self.guard.commands.send(Command::Send { number: self.guard.number, message, sent });
+        Taken(taken)
     }
 
     /// Says that no more messages will be sent.

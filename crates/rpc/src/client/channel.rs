@@ -1,5 +1,6 @@
 //! Calls of a server from any task: connects when it is needed, and again when the connection is lost.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use tokio_rustls::TlsConnector;
 
 use super::call::StreamingCall;
 use super::task::{Command, Opening, Reply, start};
-use super::{Link, Options, RequestHead};
+use super::{Link, Options, RequestHead, Room};
 use crate::later::{CENTURY, later};
 use crate::{Metadata, Status};
 
@@ -83,7 +84,7 @@ impl Channel {
 
     /// Whether there is a connection that takes calls.
     pub fn is_connected(&self) -> bool {
-        self.present().is_some()
+        self.shared.current.lock().as_ref().is_some_and(takes_calls)
     }
 
     /// One request, one answer. Without `timeout` it may take for ever, though connecting may not. Dropping the future gives the
@@ -95,14 +96,28 @@ impl Channel {
         message: Bytes,
         timeout: Option<Duration>,
     ) -> Result<Bytes, Status> {
-        let call = async {
+        self.unary_within(path, metadata, message, timeout, None).await
+    }
+
+    /// The same, with an answer that is taken in only if `room` has room for it.
+    pub async fn unary_within(
+        &self,
+        path: &str,
+        metadata: &Metadata,
+        message: Bytes,
+        timeout: Option<Duration>,
+        room: Option<Room>,
+    ) -> Result<Bytes, Status> {
+        // Pinned here, so that what waits for it does not hold its state once more: it is moved with every call.
+        let call = pin!(async {
             let connected = self.connected().await?;
             let (reply, answer) = oneshot::channel();
-            let _guard = self.open(&connected, path, metadata, Some(message), timeout, Reply::whole(reply))?;
+            let reply = Reply::whole(reply, room);
+            let _guard = self.open(&connected, path, metadata, Some(message), timeout, reply)?;
             answer
                 .await
                 .unwrap_or_else(|_| Err(Status::new(Code::Unavailable, "connection lost: nobody reads it any more")))
-        };
+        });
         match deadline(timeout) {
             None => call.await,
             Some(deadline) => timeout_at(deadline, call).await.unwrap_or_else(|_| Err(Status::deadline_exceeded())),
@@ -148,16 +163,19 @@ impl Channel {
 
     /// The present connection, if that takes calls.
     fn present(&self) -> Option<Connected> {
-        let takes_calls =
-            |connected: &&Connected| !connected.closing.load(Ordering::Acquire) && !connected.commands.is_closed();
-        self.shared.current.lock().as_ref().filter(takes_calls).cloned()
+        self.shared.current.lock().as_ref().filter(|connected| takes_calls(connected)).cloned()
     }
 
     /// The present connection, or a new one if that takes no more calls.
     async fn connected(&self) -> Result<Connected, Status> {
-        if let Some(connected) = self.present() {
-            return Ok(connected);
+        match self.present() {
+            Some(connected) => Ok(connected),
+            // Boxed: calls that find a connection, nearly all of them, need no room for a handshake.
+            None => Box::pin(self.another()).await,
         }
+    }
+
+    async fn another(&self) -> Result<Connected, Status> {
         let _connecting = self.shared.connecting.lock().await;
         // Another call may have made one meanwhile.
         if let Some(connected) = self.present() {
@@ -186,6 +204,10 @@ impl Channel {
         *self.shared.current.lock() = Some(connected.clone());
         Ok(connected)
     }
+}
+
+fn takes_calls(connected: &Connected) -> bool {
+    !connected.closing.load(Ordering::Acquire) && !connected.commands.is_closed()
 }
 
 /// Begins HTTP/2 on a socket, over TLS if that is asked for.

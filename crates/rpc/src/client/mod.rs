@@ -17,9 +17,9 @@ mod response;
 mod stream;
 mod task;
 
-pub use call::StreamingCall;
+pub use call::{StreamingCall, Taken};
 pub use channel::{Channel, authority};
 pub use connection::{CallKey, Calls, Connection, Refused, Release};
 pub use link::{Broken, Link, ReadBuffer};
-pub use options::{Encryption, Options, ReadConfig};
+pub use options::{Encryption, Hold, Options, ReadConfig, Room};
 pub use request::RequestHead;

@@ -5,11 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::limits;
+use bytes::Bytes;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 
+use crate::Status;
+
 /// What a connection is encrypted with: a configuration that offers `h2`, or why there is none.
 pub type ReadConfig = dyn Fn() -> Result<Arc<ClientConfig>, String> + Send + Sync;
+
+/// Asked before an answer of so many bytes is taken in: says what is done with it then, or that there is no room for it.
+pub type Room = Arc<dyn Fn(usize) -> Result<Option<Hold>, Status> + Send + Sync>;
+/// Has an answer hold what was claimed for it.
+pub type Hold = Box<dyn FnOnce(Bytes) -> Bytes + Send>;
 
 /// How a connection is encrypted, and whom it leads to.
 #[derive(Clone)]
@@ -45,6 +53,8 @@ pub struct Options {
     pub keepalive_interval: Duration,
     /// How long the answer to that ping may take.
     pub keepalive_timeout: Duration,
+    /// Whether it is pinged while there is no call, too. Servers may take that for an attack.
+    pub pings_idle: bool,
     /// Connects over TLS.
     pub tls: Option<Encryption>,
 }
@@ -59,6 +69,7 @@ impl Default for Options {
             connect_timeout: Duration::from_secs(5),
             keepalive_interval: Duration::from_secs(2 * 3600),
             keepalive_timeout: Duration::from_secs(20),
+            pings_idle: true,
             tls: None,
         }
     }

@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Sleep;
 
 use super::channel::Connected;
-use super::{CallKey, Calls, Connection, Link, Options, ReadBuffer, Refused, Release, RequestHead};
+use super::{CallKey, Calls, Connection, Hold, Link, Options, ReadBuffer, Refused, Release, RequestHead, Room};
 use crate::Status;
 use crate::grpc::decoder::Decoder;
 use crate::grpc::encoding::Encoding;
@@ -61,15 +61,23 @@ pub(super) enum Piece {
 
 /// Where an answer goes.
 pub(super) enum Reply {
-    Whole { to: Option<oneshot::Sender<Result<Bytes, Status>>>, decoder: Decoder, message: Option<Bytes> },
+    Whole {
+        to: Option<oneshot::Sender<Result<Bytes, Status>>>,
+        decoder: Decoder,
+        message: Option<Bytes>,
+        /// Asked before the message is taken in.
+        room: Option<Room>,
+        hold: Option<Hold>,
+    },
     Pieces(mpsc::UnboundedSender<Piece>),
 }
 
 impl Reply {
     /// The only message of an answer.
-    pub(super) fn whole(to: oneshot::Sender<Result<Bytes, Status>>) -> Reply {
+    pub(super) fn whole(to: oneshot::Sender<Result<Bytes, Status>>, room: Option<Room>) -> Reply {
         // The limit is set when the call is begun.
-        Reply::Whole { to: Some(to), decoder: Decoder::new(Encoding::Identity, 0), message: None }
+        let decoder = Decoder::new(Encoding::Identity, 0);
+        Reply::Whole { to: Some(to), decoder, message: None, room, hold: None }
     }
 
     fn limit(&mut self, bytes_max: usize) {
@@ -83,13 +91,24 @@ impl Reply {
         match self {
             // A caller that is gone has given the call up, which is a message of its own.
             Reply::Pieces(to) => to.send(Piece::Data(Bytes::copy_from_slice(data))).is_ok(),
-            Reply::Whole { to, decoder, message } => {
+            Reply::Whole { to, decoder, message, room, hold } => {
                 decoder.push(data);
                 loop {
-                    let wrong = match decoder.next() {
+                    let found = match decoder.next_len().filter(|_| message.is_none()) {
+                        Some(len) => room.take().map_or(Ok(None), |room| room(len)),
+                        None => Ok(None),
+                    };
+                    let next = found.and_then(|found| {
+                        *hold = hold.take().or(found);
+                        decoder.next()
+                    });
+                    let wrong = match next {
                         Ok(None) => return true,
                         Ok(Some(next)) if message.is_none() => {
-                            *message = Some(next);
+                            *message = Some(match hold.take() {
+                                Some(hold) => hold(next),
+                                None => next,
+                            });
                             continue;
                         }
                         Ok(Some(_)) => Status::new(Code::Internal, "more than one message came as the answer"),
@@ -108,7 +127,7 @@ impl Reply {
     fn end(self, status: Status) {
         match self {
             Reply::Pieces(to) => drop(to.send(Piece::End(status))),
-            Reply::Whole { to: Some(to), message, decoder } => {
+            Reply::Whole { to: Some(to), message, decoder, .. } => {
                 let outcome = match message {
                     _ if status != Status::OK => Err(status),
                     Some(message) if decoder.held_bytes() == 0 => Ok(message),
@@ -173,6 +192,7 @@ struct Task<S> {
     closing: Arc<AtomicBool>,
     message_bytes_max: usize,
     pulse: PeerPulse,
+    pings_idle: bool,
     /// The server's settings must have come by then. None: whenever.
     greet_by: Option<Instant>,
     /// Told when they have come.
@@ -216,6 +236,7 @@ fn spawn<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         closing: closing.clone(),
         message_bytes_max: options.message_bytes_max,
         pulse: PeerPulse::of(options.keepalive_interval, options.keepalive_timeout, Instant::now()),
+        pings_idle: options.pings_idle,
         greet_by: Instant::now().checked_add(options.connect_timeout),
         greeted: Some(greeted),
         timer: Box::pin(tokio::time::sleep(step.min(options.connect_timeout))),
@@ -267,6 +288,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Task<S> {
             let now = Instant::now();
             if self.greet_by.is_some_and(|by| now >= by) && !self.link.connection.is_greeted() {
                 return Poll::Ready(Connection::lost("the server has not said what it takes"));
+            }
+            if !self.pings_idle && self.entries.each.is_empty() {
+                // Silence begins with the next call.
+                self.pulse.heard(now);
             }
             match self.pulse.check(now) {
                 Pulse::Wait => {}
@@ -405,7 +430,7 @@ mod tests {
         let mut entries = Entries::default();
         entries.end(0, Status::OK);
         let (to, mut answer) = oneshot::channel();
-        let slot = entries.each.insert(Entry { number: 7, key: None, reply: Reply::whole(to), sent: None });
+        let slot = entries.each.insert(Entry { number: 7, key: None, reply: Reply::whole(to, None), sent: None });
         entries.numbers.insert(7, slot);
         entries.end(slot, Status::deadline_exceeded());
         assert_eq!(answer.try_recv(), Ok(Err(Status::deadline_exceeded())));

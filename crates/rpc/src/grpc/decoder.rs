@@ -47,6 +47,11 @@ impl Decoder {
         self.gathered.len()
     }
 
+    /// Length of the message that has begun, once that has come. Too long a one is told of by [`Decoder::next`].
+    pub(crate) fn next_len(&self) -> Option<usize> {
+        header(&self.gathered, self.bytes_max).ok().flatten().map(|(len, _)| len)
+    }
+
     /// The next complete message. An error ends the stream.
     pub(crate) fn next(&mut self) -> Result<Option<Bytes>, Status> {
         if self.is_raw {

@@ -54,11 +54,12 @@ fn deliver(signal: Arc<Signal>, answer: Answer) {
 pub struct Responder {
     to: Option<To>,
     /// Told how the call ends.
-    told: Option<Box<dyn FnOnce(Code) + Send>>,
+    told: Option<Told>,
     /// Looks at the reply first.
     reviewer: Option<Reviewer>,
 }
 
+type Told = Box<dyn FnOnce(Result<&Reply, Code>) + Send>;
 type Reviewer = Box<dyn FnOnce(Responder, Result<Reply, Status>) + Send>;
 
 enum To {
@@ -107,14 +108,15 @@ impl Responder {
         (Responder { to: Some(To::Caller(sender)), told: None, reviewer: None }, LocalReply(receiver))
     }
 
-    /// Has `told` called when the answer is given, on the thread that gives it, after what an earlier call of this asked for.
+    /// Has `told` called with the reply or the code of the error when the answer is given, on the thread that gives it, after what an
+    /// earlier call of this asked for.
     #[must_use]
-    pub fn notify(mut self, told: impl FnOnce(Code) + Send + 'static) -> Responder {
+    pub fn notify(mut self, told: impl FnOnce(Result<&Reply, Code>) + Send + 'static) -> Responder {
         self.told = Some(match self.told.take() {
             None => Box::new(told),
-            Some(before) => Box::new(move |code| {
-                before(code);
-                told(code);
+            Some(before) => Box::new(move |answer| {
+                before(answer);
+                told(answer);
             }),
         });
         self
@@ -139,7 +141,7 @@ impl Responder {
             return reviewer(inner, reply);
         }
         if let Some(told) = self.told.take() {
-            told(reply.as_ref().map_or_else(|status| status.code, |_| Code::Ok));
+            told(reply.as_ref().map_err(|status| status.code));
         }
         match self.to.take() {
             Some(To::Stream(signal)) => deliver(signal, Answer::Grpc(reply)),

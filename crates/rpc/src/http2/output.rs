@@ -57,14 +57,15 @@ impl Output {
     ) -> Poll<io::Result<()>> {
         let all = self.len();
         while self.len() > 0 {
-            let count = if self.sealed.is_empty() {
-                ready!(Pin::new(&mut *to).poll_write(cx, &self.tail))?
+            let written = if self.sealed.is_empty() {
+                ready!(Pin::new(&mut *to).poll_write(cx, &self.tail))
             } else {
                 let mut slices = [IoSlice::new(&[]); SLICES_MAX];
                 let pieces = self.sealed.iter().map(|bytes| &bytes[..]).chain([&self.tail[..]]);
                 let filled = slices.iter_mut().zip(pieces).map(|(slice, bytes)| *slice = IoSlice::new(bytes)).count();
-                ready!(Pin::new(&mut *to).poll_write_vectored(cx, slices.get(..filled).unwrap_or(&slices)))?
+                ready!(Pin::new(&mut *to).poll_write_vectored(cx, slices.get(..filled).unwrap_or(&slices)))
             };
+            let count = written.inspect_err(end_if_unreadable)?;
             if count == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
@@ -92,6 +93,14 @@ impl Output {
             self.sealed.pop_front();
         }
         self.tail.advance(count);
+    }
+}
+
+/// Ends the process if the system could not read what was to be written: mapped bytes of a file that the disk does not give. Reading
+/// them here would have ended it, too.
+fn end_if_unreadable(error: &io::Error) {
+    if error.raw_os_error() == Some(libc::EFAULT) {
+        contain::outside(|| panic!("stored bytes cannot be read: the disk has failed, or a file was cut off"));
     }
 }
 

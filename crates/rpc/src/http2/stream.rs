@@ -187,7 +187,11 @@ impl Stream {
     pub(crate) fn give_back(&mut self, sender: &mut Sender) {
         let is_starved = matches!(&self.role, Role::Handler(handler) if handler.starved);
         let unread = if is_starved { self.input.decoder.held_bytes() } else { 0 };
-        let kept = unread.saturating_add(self.handler_held_bytes());
+        let held = match &self.role {
+            Role::Handler(handler) => handler.handler.look(|handler| handler.held_bytes()),
+            _ => 0,
+        };
+        let kept = unread.saturating_add(held);
         let free = self.input.taken_bytes.saturating_sub(kept);
         self.input.taken_bytes -= free;
         self.input.due += free as u32;
@@ -204,7 +208,7 @@ impl Stream {
         }
     }
 
-    /// Bytes that a handler has taken and still holds. Only those of HTTP bodies do.
+    /// Bytes of an HTTP body that a handler has taken and still holds.
     fn handler_held_bytes(&self) -> usize {
         match &self.role {
             Role::Handler(handler) if self.method.is_none() => handler.handler.look(|handler| handler.held_bytes()),

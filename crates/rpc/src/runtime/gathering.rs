@@ -35,6 +35,12 @@ pub(crate) struct Gathering {
 }
 
 impl Gathering {
+    /// The bytes of all.
+    pub(crate) fn bytes(&self) -> usize {
+        let Sums { incomplete, heads } = &*self.all;
+        incomplete.load(Ordering::Relaxed).saturating_add(heads.load(Ordering::Relaxed))
+    }
+
     /// What a connection from `address` counts towards.
     pub(crate) fn of(&self, address: &Address) -> Account {
         let origin = Origin::of(address.ip());

@@ -41,7 +41,6 @@ impl HeldBytes {
     }
 
     /// The sum.
-    #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
         self.of_all.load(Ordering::Relaxed)
     }

@@ -28,7 +28,7 @@ pub use handshake_counts::HandshakeCounts;
 pub use listener::Listener;
 pub use peer::{Address, Peer};
 pub use secure::{Gatekeeper, Refusal};
-pub use server::Server;
+pub use server::{Held, Server};
 pub use serves::Serves;
 pub use signal::StreamWaker;
 pub use socket::Acceptor;

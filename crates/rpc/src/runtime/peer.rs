@@ -12,6 +12,8 @@ pub struct Peer {
     /// The common name of the certificate that it has proved to own, if that was asked for and is signed by a trusted authority.
     /// Empty if such a certificate has none.
     pub common_name: Option<Arc<str>>,
+    /// That name where it does not say who calls, for records: calls by JSON identify themselves with a token.
+    pub recorded_name: Option<Arc<str>>,
     /// The connection is encrypted.
     pub is_secure: bool,
 }
@@ -19,7 +21,13 @@ pub struct Peer {
 impl Peer {
     /// A peer without an identity.
     pub fn unknown(address: Address) -> Peer {
-        Peer { address, common_name: None, is_secure: false }
+        Peer { address, common_name: None, recorded_name: None, is_secure: false }
+    }
+
+    /// The same without an identity, but for records.
+    pub fn unidentified(&self) -> Peer {
+        let recorded_name = self.common_name.clone().or_else(|| self.recorded_name.clone());
+        Peer { recorded_name, ..Peer::unknown(self.address) }
     }
 }
 

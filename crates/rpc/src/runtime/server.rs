@@ -28,6 +28,21 @@ pub struct Server {
     seats: Vec<Seat>,
     threads: Vec<JoinHandle<()>>,
     stats: Arc<Stats>,
+    held: Held,
+}
+
+/// What clients have the transport of a server hold.
+#[derive(Clone, Debug)]
+pub struct Held {
+    gathering: Arc<Gathering>,
+    queued: HeldBytes,
+}
+
+impl Held {
+    /// Bytes of requests that are not whole, of the headers of open streams, and of what is queued for clients.
+    pub fn bytes(&self) -> u64 {
+        self.gathering.bytes().saturating_add(self.queued.bytes()) as u64
+    }
 }
 
 impl Server {
@@ -48,8 +63,9 @@ impl Server {
         let gathering = Arc::<Gathering>::default();
         let held_bytes = HeldBytes::new(options.held_bytes_max);
         // From here on dropping the server stops the threads that run.
+        let held = Held { gathering: gathering.clone(), queued: held_bytes.clone() };
         let mut server =
-            Server { listeners: Vec::new(), handshakes: None, seats: Vec::new(), threads: Vec::new(), stats };
+            Server { listeners: Vec::new(), handshakes: None, seats: Vec::new(), threads: Vec::new(), stats, held };
         for (index, stats) in server.stats.clone().shards().iter().enumerate() {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
             let seat = Seat { mailbox: Arc::new(Mailbox::new()), stats: stats.clone() };
@@ -86,6 +102,11 @@ impl Server {
     /// The counters. They outlive the server.
     pub fn stats(&self) -> Arc<Stats> {
         self.stats.clone()
+    }
+
+    /// What clients have its transport hold, at each moment.
+    pub fn held(&self) -> Held {
+        self.held.clone()
     }
 
     /// Accepts nothing more, tells the clients to go elsewhere, waits up to `grace` for everything that runs, then up to `patience`

@@ -36,6 +36,7 @@ pub const METHODS: &[Method] = &[
     Method { path: "/test.Echo/Slip", kind: Kind::Unary },
     Method { path: "/test.Echo/Resume", kind: Kind::Unary },
     Method { path: "/test.Echo/ResumeNow", kind: Kind::Unary },
+    Method { path: "/test.Echo/Hold", kind: Kind::Bidi },
 ];
 
 /// What the service has seen.
@@ -107,7 +108,7 @@ impl Service for Echo {
         }
         self.0.handlers.fetch_add(1, Ordering::SeqCst);
         self.0.wakers.lock().expect("not poisoned").push(call.waker.clone());
-        Ok(Box::new(Handler { path, seen: self.0.clone(), left: 0, size: 0, sum: 0 }))
+        Ok(Box::new(Handler { path, seen: self.0.clone(), left: 0, size: 0, sum: 0, held: 0 }))
     }
 
     fn http(&self, request: http::Request<Bytes>, responder: HttpResponder) {
@@ -144,6 +145,8 @@ struct Handler {
     left: usize,
     size: usize,
     sum: usize,
+    /// What it has taken since it was woken last, and says that it holds.
+    held: usize,
 }
 
 impl Handler {
@@ -170,6 +173,10 @@ impl StreamHandler for Handler {
                 self.produce(out);
             }
             "/test.Echo/Sum" => self.sum += number(&message),
+            "/test.Echo/Hold" => {
+                self.held += message.len();
+                self.seen.source_bytes.fetch_add(message.len(), Ordering::SeqCst);
+            }
             _ if &message[..] == b"bye" => out.finish(Status::new(Code::Aborted, "bye")),
             _ => out.send(message),
         }
@@ -189,8 +196,13 @@ impl StreamHandler for Handler {
     fn ready(&mut self, out: &mut Outbound<'_>) {
         match self.path {
             "/test.Echo/Chat" => out.send(Bytes::from_static(b"ready")),
+            "/test.Echo/Hold" => self.held = 0,
             _ => self.produce(out),
         }
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.held
     }
 }
 

@@ -67,6 +67,41 @@ async fn the_server_may_end_first() {
 }
 
 #[tokio::test]
+async fn what_a_handler_holds_keeps_its_client_from_sending_more() {
+    let fixture = serve(options());
+    let mut client = Client::connect(fixture.address).await;
+    let (_response, mut stream) = client.open(grpc("Hold", &[])).await;
+    let taken = || fixture.seen.source_bytes.load(Ordering::SeqCst);
+    let sending = tokio::spawn(async move {
+        let message = framed(&[7; 1000]);
+        for _ in 0..4000 {
+            let mut rest = message.clone();
+            while !rest.is_empty() {
+                stream.reserve_capacity(rest.len());
+                let room = std::future::poll_fn(|cx| stream.poll_capacity(cx)).await.expect("open").expect("open");
+                let now = rest.split_to(room.min(rest.len()));
+                stream.send_data(now, false).expect("sent");
+            }
+        }
+        stream
+    });
+    eventually("messages arrive", || taken() > 10_000).await;
+    let mut before = 0;
+    while before != taken() {
+        before = taken();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(before < 3_000_000 && !sending.is_finished(), "{before} bytes are taken");
+    let waker = fixture.seen.wakers.lock().expect("not poisoned")[0].clone();
+    eventually("the rest arrives", || {
+        waker.wake();
+        taken() == 4_000_000
+    })
+    .await;
+    drop(sending.await.expect("all is sent"));
+}
+
+#[tokio::test]
 async fn one_side_streams() {
     let fixture = serve(options());
     let mut client = Client::connect(fixture.address).await;

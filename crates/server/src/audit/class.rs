@@ -33,6 +33,8 @@ impl Class {
             ("/etcdserverpb.Cluster", _) => Class::Cluster,
             ("/etcdserverpb.Maintenance", "Status" | "Hash" | "HashKV") => Class::Read,
             ("/etcdserverpb.Maintenance", _) => Class::Maintenance,
+            // Every few moments while a backup runs; the copies of the database that it takes are recorded.
+            ("/cairnpb.Archive", "Entries") => Class::Read,
             (_, "Range" | "RangeStream" | "Watch" | "Leader" | "Observe") => Class::Read,
             ("/etcdserverpb.Lease", "LeaseKeepAlive" | "LeaseTimeToLive" | "LeaseLeases") => Class::Read,
             // What is not known as a read is recorded as a write.

@@ -31,7 +31,7 @@ impl Record {
         let at = timestamp(SystemTime::now());
         // Writing to a string cannot fail.
         let _ = write!(head, "{{\"ts\":\"{at}\",\"member\":\"{member_id:x}\",\"from\":\"{}\"", peer.address);
-        if let Some(name) = peer.common_name.as_deref() {
+        if let Some(name) = peer.common_name.as_deref().or(peer.recorded_name.as_deref()) {
             bounded(&mut head, "certificate", name.as_bytes(), SHOWN_BYTES_MAX);
         }
         bounded(&mut head, "method", path.as_bytes(), SHOWN_BYTES_MAX);
@@ -50,10 +50,13 @@ impl Record {
         self.head.capacity()
     }
 
-    /// The line, for a request of `user` that ended with `code`. An empty user is nobody: authentication is off, or the request came
-    /// without a token.
-    pub(crate) fn end(self, user: &str, code: Code) -> String {
+    /// The line, for a request of `user` that ended with `code`, and for a transaction whether its comparisons held. An empty user is
+    /// nobody: authentication is off, or the request came without a token.
+    pub(crate) fn end(self, user: &str, code: Code, succeeded: Option<bool>) -> String {
         let mut line = self.head;
+        if let Some(succeeded) = succeeded {
+            let _ = write!(line, ",\"succeeded\":{succeeded}");
+        }
         bounded(&mut line, "user", user.as_bytes(), SHOWN_BYTES_MAX);
         let _ = write!(line, ",\"code\":\"{}\",\"took_ms\":{}}}", code.name(), self.began.elapsed().as_millis());
         line
@@ -127,7 +130,7 @@ mod tests {
     fn line_of(path: &str, message: impl Message, reads: bool) -> String {
         let peer = Peer::unknown(Address::Tcp(([127, 0, 0, 1], 5).into()));
         let (class, named) = of_message(path, &message.encode_to_vec().into(), reads);
-        let line = Record::begin(0xab, &peer, path, class, &named).end("ann", Code::Ok);
+        let line = Record::begin(0xab, &peer, path, class, &named).end("ann", Code::Ok, None);
         let parsed: serde_json::Value = serde_json::from_str(&line).expect("JSON");
         assert_eq!((&parsed["member"], &parsed["from"]), (&"ab".into(), &"127.0.0.1:5".into()));
         line

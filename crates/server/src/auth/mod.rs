@@ -3,7 +3,7 @@
 //! [`identity`] is what a call says of who makes it, [`principal`] who that turned out to be, [`admission`] the way from one to the
 //! other and through `store`'s one function that decides, by the [`rules`] of the method table. What comes out is [`permitted`], which
 //! is what handlers take; [`guard`] calls them. [`login`] is the way from a password to a token: through [`failures`],
-//! [`credentials`] and [`hashing`] to [`tokens`], which the log gives out and threads remember as [`recent`], or [`jwt`], which are
+//! [`credentials`] and [`hashing`] to [`Tokens`], which the log gives out and threads remember as [`recent`], or [`jwt`], which are
 //! signed.
 
 #![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
@@ -25,7 +25,6 @@ mod permitted;
 mod principal;
 mod recent;
 pub(crate) mod rules;
-mod tokens;
 mod waiting;
 
 pub(crate) use admission::{Asking, awaits_token};
@@ -48,12 +47,13 @@ use identity::Identity;
 use jwt::Jwt;
 use principal::Principal;
 use recent::Recent;
+use replica::{Found, Tokens};
 use std::cmp::Ordering;
+use std::hash::RandomState;
 use std::sync::Arc;
 use std::time::Duration;
 use store::{AuthEvent, Store};
 use telemetry::metrics::Page;
-use tokens::{Found, Tokens};
 use waiting::Waiting;
 
 /// Lifetime of simple tokens if the flag gives none.
@@ -64,7 +64,7 @@ pub(crate) struct Auth {
     provider: Provider,
     /// `--client-cert-auth`: the common name of a client's certificate names a user.
     knows_certificates: bool,
-    tokens: Tokens,
+    tokens: Tokens<RandomState>,
     recent: Recent,
     credentials: Credentials,
     failures: Failures,
@@ -111,7 +111,7 @@ impl Auth {
         Ok(Auth {
             provider,
             knows_certificates,
-            tokens: Tokens::new(ttl),
+            tokens: Tokens::new(ttl, RandomState::new()),
             recent: Recent::new(ttl.as_millis() as u64),
             credentials: Credentials::new().ok_or(OptionsError::Random)?,
             failures: Failures::default(),
@@ -128,12 +128,7 @@ impl Auth {
 
     /// Updates the tokens after an entry. Called in the order of the log, before the entry counts as applied.
     pub(crate) fn note(&self, event: &AuthEvent, now_ms: u64) {
-        match event {
-            AuthEvent::None => {}
-            AuthEvent::Token { user, token } => self.tokens.add(user, token, now_ms),
-            AuthEvent::UserTokensDropped(user) => self.tokens.drop_user(user),
-            AuthEvent::AllTokensDropped => self.tokens.clear(),
-        }
+        self.tokens.applied(event, now_ms);
     }
 
     /// Drops all tokens after a snapshot was installed: a snapshot does not contain tokens.

@@ -42,7 +42,7 @@ impl Recent {
         Recent { number: NUMBERS.fetch_add(1, Ordering::Relaxed), for_ms: REMEMBERED_MS.min(ttl_ms / 4) }
     }
 
-    /// The principal of a token, if this thread remembers it. `generation` is [`super::tokens::Tokens::taken`] and
+    /// The principal of a token, if this thread remembers it. `generation` is [`replica::Tokens::taken`] and
     /// `revision` the auth revision; the caller has read both before this call.
     pub(super) fn find(&self, token: &[u8], generation: u64, revision: u64, now_ms: u64) -> Option<Principal> {
         SEEN.with_borrow(|seen| {

@@ -6,7 +6,7 @@ use crate::config::Config;
 use peer::Connector;
 use replica::Bootstrap;
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use store::Member;
 use telemetry::logging::{self, Value};
 
@@ -17,6 +17,9 @@ const ASK_AGAIN: Duration = Duration::from_millis(500);
 /// How long a member of the cluster to join may take to answer.
 const ASK_CLUSTER: Duration = Duration::from_secs(10);
 
+/// How long an observer without data waits for one of those that it is to follow.
+const OBSERVED: Duration = Duration::from_secs(30);
+
 /// Name and peer URLs of founding members.
 pub(crate) type Founders = Vec<(String, Vec<String>)>;
 
@@ -26,6 +29,16 @@ pub(crate) enum FirstStart {
     Found(Bootstrap),
     /// A member that was added to a running cluster, which sends it the log.
     Join(Joining),
+    /// An observer, which is in no cluster's configuration.
+    Observe(Observing),
+}
+
+/// The identity of a new observer.
+pub(crate) struct Observing {
+    /// The id that it has given itself.
+    pub(crate) id: u64,
+    /// The cluster's id.
+    pub(crate) cluster_id: u64,
 }
 
 /// The identity of a member that was added to a cluster.
@@ -88,6 +101,9 @@ pub enum BootstrapError {
 
 /// Finds the identity of this member. Asks peers, name servers and the discovery cluster, and may wait for them.
 pub(crate) fn begin(config: &Config, connector: &Connector) -> Result<FirstStart, BootstrapError> {
+    if !config.follow.is_empty() {
+        return observe(config, connector).map(FirstStart::Observe);
+    }
     let founders = match &config.srv {
         Some(srv) => srv::founders(srv, &config.name, &config.advertise_peer_urls)?,
         None => config.initial_cluster.clone(),
@@ -243,6 +259,31 @@ fn join(config: &Config, connector: &Connector, named: &Founders) -> Result<Join
         ],
     );
     Ok(Joining { member_id, cluster_id: cluster.id, remotes })
+}
+
+/// Finds the cluster of what is to be followed; waits for it a while, since it may be starting too.
+fn observe(config: &Config, connector: &Connector) -> Result<Observing, BootstrapError> {
+    let deadline = Instant::now() + OBSERVED;
+    let cluster = loop {
+        match ask_cluster(connector, &config.follow) {
+            Err(error) if Instant::now() >= deadline => return Err(error),
+            Err(_) => std::thread::sleep(ASK_AGAIN),
+            Ok(cluster) => break cluster,
+        }
+    };
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    // Nobody gives observers their ids. A name and the time make one that no member has, whose ids come of its URLs.
+    let salt = [config.name.clone(), format!("{:?}", config.data_dir), std::process::id().to_string()];
+    let id = replica::member_id(&salt, "observer", Some(since_epoch.as_nanos() as i64));
+    logging::info(
+        "beginning to observe a cluster",
+        &[
+            ("cluster-id", Value::Id(cluster.id)),
+            ("local-member-id", Value::Id(id)),
+            ("members", cluster.members.len().into()),
+        ],
+    );
+    Ok(Observing { id, cluster_id: cluster.id })
 }
 
 /// Asks the cluster who its members are; the first answer counts.

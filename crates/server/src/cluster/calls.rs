@@ -2,6 +2,7 @@
 
 use super::{change, checkpoints, leases, remote};
 use crate::node::Node;
+use crate::observer::READ_INDEX;
 use crate::yield_cpu::yield_to_others;
 use api::etcdserverpb::{HashKvResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse, ResponseHeader};
 use api::leasepb::{LeaseInternalRequest, LeaseInternalResponse};
@@ -30,13 +31,19 @@ type Answer = Response<Vec<u8>>;
 pub(crate) fn call(node: &Arc<Node>, request: &Request<Vec<u8>>, caller: Caller<'_>, hashing: &Hashing) -> Answer {
     let path = request.uri().path();
     let method = match path {
-        "/leases" | "/leases/internal" => Method::POST,
+        "/leases" | "/leases/internal" | READ_INDEX => Method::POST,
         _ if path.starts_with("/members/promote/") => Method::POST,
         _ => Method::GET,
     };
     let known = matches!(
         path,
-        "/members" | "/members/hashkv" | "/leases" | "/leases/internal" | "/downgrade/enabled" | "/version"
+        "/members"
+            | "/members/hashkv"
+            | "/leases"
+            | "/leases/internal"
+            | "/downgrade/enabled"
+            | "/version"
+            | READ_INDEX
     );
     if !known && method == Method::GET {
         return text(StatusCode::NOT_FOUND, "404 page not found");
@@ -53,8 +60,9 @@ pub(crate) fn call(node: &Arc<Node>, request: &Request<Vec<u8>>, caller: Caller<
     match path {
         "/members" => members(node),
         "/members/hashkv" => hash_kv(node, request, caller, hashing),
-        "/leases" => keep_alive(node, request.body()),
-        "/leases/internal" => time_to_live(node, request.body()),
+        "/leases" => keep_alive(node, request.body(), peer::is_of_observer(request)),
+        "/leases/internal" => time_to_live(node, request.body(), peer::is_of_observer(request)),
+        READ_INDEX => read_index(node),
         "/downgrade/enabled" => downgrade_enabled(node),
         "/version" => answer(StatusCode::OK, "application/json", crate::http::version(node).into_bytes()),
         _ => promote(node, path.trim_start_matches("/members/promote/")),
@@ -192,7 +200,16 @@ fn not_level(error: Error) -> Answer {
     }
 }
 
-fn keep_alive(node: &Arc<Node>, body: &[u8]) -> Answer {
+/// The applied index of this process, once that covers everything that was acknowledged before the question came.
+fn read_index(node: &Arc<Node>) -> Answer {
+    match node.wait_linearized(LEVEL_MAX) {
+        Ok(()) => text(StatusCode::OK, &node.status.applied().to_string()),
+        Err(error) => text(StatusCode::SERVICE_UNAVAILABLE, error.message()),
+    }
+}
+
+/// A renewal. Members know who leads, and ask there; for an observer it is asked from here.
+fn keep_alive(node: &Arc<Node>, body: &[u8], is_of_observer: bool) -> Answer {
     let Ok(request) = unread::decode::<LeaseKeepAliveRequest>(body) else {
         return text(StatusCode::BAD_REQUEST, "error unmarshalling request");
     };
@@ -202,19 +219,28 @@ fn keep_alive(node: &Arc<Node>, body: &[u8]) -> Answer {
     failpoint::point!(BEFORE_SERVE_HTTP_LEASE_RENEW);
     failpoint::point!(BEFORE_CHECKPOINT_IN_LEASE_RENEW);
     match leases::renew_here(node, &[request.id]).as_deref() {
+        None if is_of_observer => match leases::renew_elsewhere(node, request.id) {
+            Ok(Some(ttl)) => renewed(request.id, ttl),
+            Ok(None) => text(StatusCode::NOT_FOUND, remote::LEASE_NOT_FOUND),
+            Err(error) => not_level(error),
+        },
         None => text(StatusCode::BAD_REQUEST, remote::NOT_PRIMARY),
         Some([ttl]) if *ttl > 0 => {
             if let Err(error) = checkpoints::forget_and_wait(node, request.id) {
                 return not_level(error);
             }
-            let renewed = LeaseKeepAliveResponse { header: None, id: request.id, ttl: *ttl };
-            answer(StatusCode::OK, "application/protobuf", renewed.encode_to_vec())
+            renewed(request.id, *ttl)
         }
         Some(_) => text(StatusCode::NOT_FOUND, remote::LEASE_NOT_FOUND),
     }
 }
 
-fn time_to_live(node: &Arc<Node>, body: &[u8]) -> Answer {
+fn renewed(id: i64, ttl: i64) -> Answer {
+    let renewed = LeaseKeepAliveResponse { header: None, id, ttl };
+    answer(StatusCode::OK, "application/protobuf", renewed.encode_to_vec())
+}
+
+fn time_to_live(node: &Arc<Node>, body: &[u8], is_of_observer: bool) -> Answer {
     let decoded = unread::decode::<LeaseInternalRequest>(body).map(|request| request.lease_time_to_live_request);
     let Ok(Some(request)) = decoded else {
         return text(StatusCode::BAD_REQUEST, "error unmarshalling request");
@@ -223,7 +249,11 @@ fn time_to_live(node: &Arc<Node>, body: &[u8]) -> Answer {
         return not_level(error);
     }
     failpoint::point!(BEFORE_LOOKUP_WHEN_FORWARD_LEASE_TIME_TO_LIVE);
-    match leases::time_to_live_here(node, &request) {
+    let found = match leases::time_to_live_here(node, &request) {
+        Err(Error::NotPrimaryLessor) if is_of_observer => leases::time_to_live_elsewhere(node, &request),
+        found => found,
+    };
+    match found {
         Ok(Some(mut found)) => {
             found.header = Some(ResponseHeader::default());
             let found = LeaseInternalResponse { lease_time_to_live_response: Some(found) };

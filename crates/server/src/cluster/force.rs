@@ -153,10 +153,12 @@ mod tests {
         Restored {
             hard_state: HardState { term: Some(3), vote: Some(2), commit: Some(commit) },
             entries,
+            newest_applied: Vec::new(),
             applied: 5,
             applied_term: 2,
             conf_state: ConfState { voters: voters.into(), learners: learners.into(), ..ConfState::default() },
             joined: Vec::new(),
+            observes: false,
         }
     }
 

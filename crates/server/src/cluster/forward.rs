@@ -13,8 +13,12 @@ use std::time::{Duration, Instant};
 /// Time between looks for a leader.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Peer URLs of the leader, once there is one; `None` when `deadline` has passed or the member stops.
+/// Peer URLs of the leader, or on an observer of what it follows, once there is one; `None` when `deadline` has passed or the member stops.
 pub(crate) fn leader_urls(node: &Node, deadline: Instant) -> Option<Vec<String>> {
+    if let Some(link) = &node.link {
+        // It asks on.
+        return node.source_url(link, deadline).map(|url| vec![url]);
+    }
     while Instant::now() < deadline && !node.stopping.load(Ordering::Relaxed) {
         let leader = node.status.leader();
         let urls = node.store.members().members.remove(&leader).map(|member| member.peer_urls);
@@ -64,7 +68,11 @@ impl Node {
 
     /// Since when this member has been connected to member `id`.
     pub(crate) fn active_since(&self, id: u64) -> Option<Instant> {
-        self.peers.get()?.active_since(id)
+        match &self.link {
+            // What it follows is its connection to every member.
+            Some(link) => link.source().map(|source| source.since),
+            None => self.peers.get()?.active_since(id),
+        }
     }
 
     /// Waits until this member's state holds everything that was acknowledged before the call: for threads that may block.

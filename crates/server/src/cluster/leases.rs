@@ -175,6 +175,21 @@ fn ask_leader<T>(node: &Node, mut ask: impl FnMut(&str, Duration) -> Result<T, C
     })
 }
 
+/// Renews a lease for an observer that follows this process, where the deadlines are kept; `None` if the lease does not exist.
+pub(super) fn renew_elsewhere(node: &Node, lease: i64) -> Result<Option<i64>, Error> {
+    let kept = &mut Kept::default();
+    ask_leader(node, |url, patience| remote::renew(kept, &node.connector, url, lease, patience))
+}
+
+/// The remaining time of a lease, asked in the same way.
+pub(super) fn time_to_live_elsewhere(
+    node: &Node,
+    request: &LeaseTimeToLiveRequest,
+) -> Result<Option<LeaseTimeToLiveResponse>, Error> {
+    let kept = &mut Kept::default();
+    ask_leader(node, |url, patience| remote::time_to_live(kept, &node.connector, url, request, patience))
+}
+
 /// The remaining time of a lease, or the error.
 pub(crate) type TimeToLive = Result<LeaseTimeToLiveResponse, Error>;
 

@@ -22,9 +22,15 @@ const STOP_CHECK: Duration = Duration::from_millis(200);
 
 /// Publishes the member. Retries until that succeeds or the member stops.
 pub(crate) fn publish(node: &Arc<Node>) -> Result<(), Error> {
+    if node.is_observer() {
+        return become_level(node);
+    }
     failpoint::point!(BEFORE_PUBLISHING);
-    let attributes =
-        Attributes { name: node.config.name.clone(), client_urls: node.config.advertise_client_urls.clone() };
+    let attributes = Attributes {
+        name: node.config.name.clone(),
+        client_urls: node.config.advertise_client_urls.clone(),
+        zone: node.config.zone.clone(),
+    };
     let request = ClusterMemberAttrSetRequest { member_id: node.member_id, member_attributes: Some(attributes) };
     let request = request.encode_to_vec();
     let mut warned = Instant::now();
@@ -51,6 +57,32 @@ pub(crate) fn publish(node: &Arc<Node>) -> Result<(), Error> {
     node.opening.publish();
     logging::info("grpc service status changed", &[("service", "".into()), ("status", "SERVING".into())]);
     await_version(node);
+    Ok(())
+}
+
+/// Waits until an observer has what was acknowledged before. It is nobody's member, and publishes nothing.
+fn become_level(node: &Arc<Node>) -> Result<(), Error> {
+    let mut warned = Instant::now();
+    while let Err(error) = node.wait_linearized(STOP_CHECK) {
+        if node.stopping.load(Ordering::Relaxed) || error == Error::Stopped {
+            return Err(Error::Stopped);
+        }
+        if warned.elapsed() >= WARN {
+            warned = Instant::now();
+            logging::warn(
+                "this observer has not caught up with what it follows yet",
+                &[
+                    ("error", error.message().into()),
+                    ("applied-index", node.status.applied().into()),
+                    ("is-following", node.way().is_some().into()),
+                ],
+            );
+        }
+        std::thread::sleep(RETRY);
+    }
+    node.note_level();
+    node.opening.publish();
+    logging::info("grpc service status changed", &[("service", "".into()), ("status", "SERVING".into())]);
     Ok(())
 }
 

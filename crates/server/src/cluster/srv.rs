@@ -109,7 +109,8 @@ mod tests {
 
     #[test]
     fn the_own_address_gets_the_own_name() {
-        let records = || ["m1.x", "m2.x", "m3.x"].map(|target| Record { target: target.into(), port: 2380 }).to_vec();
+        let record = |target: &str| Record { target: target.into(), port: 2380, priority: 0, weight: 0 };
+        let records = || ["m1.x", "m2.x", "m3.x"].map(record).to_vec();
         let plain = [("http", records())];
         let found = assign(&plain, "me", &["http://m2.y:2380".into()], &resolve).unwrap_or_default();
         let names: Vec<&str> = found.iter().map(|founder| founder.0.as_str()).collect();

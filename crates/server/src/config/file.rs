@@ -115,7 +115,7 @@ fn parse(text: &str) -> Result<Values, ConfigError> {
                     None => None,
                 },
                 _ => match node {
-                    Node::Plain(word) => Some(word),
+                    Node::Plain(word) | Node::Quoted(word) => Some(word),
                     _ => None,
                 },
             };
@@ -266,6 +266,8 @@ mod tests {
             "- a",
             "name",
             "name: a\nname: b",
+            "proxy: 'on'",
+            "discovery: https://x/y",
         ] {
             assert!(parse(bad).is_err(), "{bad}");
         }

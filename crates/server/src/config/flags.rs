@@ -232,14 +232,24 @@ mod tests {
         let values = parse_args(&[
             "--experimental-warning-apply-duration=200ms",
             "--experimental-initial-corrupt-check",
-            "--enable-v2=false",
+            "--enable-v2",
             "-v",
         ]);
         let values = values.expect("valid");
         assert_eq!(values.get("warning-apply-duration"), "200ms");
         assert_eq!(values.gates, [("InitialCorruptCheck", true)]);
         assert_eq!(values.warnings.len(), 4, "{:?}", values.warnings);
-        assert!(parse_args(&["--enable-v2"]).is_err());
+        let passed_over =
+            ["--proxy", "off", "--proxy-failure-wait=5000", "--discovery=", "--debug", "--enable-v2=true", "--name=a"];
+        let values = parse_args(&passed_over).expect("valid");
+        assert_eq!((values.get("name"), values.warnings.len()), ("a", 5), "{:?}", values.warnings);
+        for promised in ["--proxy=on", "--proxy=readonly", "--discovery=https://x/y", "--experimental-enable-v2v3=/v2"]
+        {
+            let refused = parse_args(&[promised]).err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(refused.contains("cannot be done"), "{promised}: {refused}");
+        }
+        assert!(with_env(&[], &[("ETCD_PROXY", "on")]).is_err() && with_env(&[], &[("ETCD_PROXY", "off")]).is_ok());
+        assert!(matches!(refused(&["--enable-v2=perhaps"]), Some(FlagError::Boolean { .. })));
         assert!(matches!(refused(&["--experimental-max-learners=x"]), Some(FlagError::Value { .. })));
         let both = parse_args(&["--max-learners=2", "--experimental-max-learners=2"]).expect_err("both");
         assert!(both.to_string().contains("--experimental-max-learners"), "{both}");

@@ -1,4 +1,4 @@
-//! Older spellings: names of flags in etcd 3.3 to 3.6, which published guides still use.
+//! Older spellings: names of flags in etcd 3.0 to 3.6, which published guides, tools and units still use.
 
 use super::table::{self, Flag};
 
@@ -9,10 +9,19 @@ pub(super) enum Meaning {
     Flag(&'static str),
     /// A feature gate.
     Gate(&'static str),
-    /// Nothing any more.
-    Nothing,
-    /// What this server cannot do: only `false` is accepted.
-    Impossible(&'static str),
+    /// Nothing that a client of version 3 would notice: passed over, with a warning that gives the reason.
+    Nothing(Shape, &'static str),
+    /// What would promise something else than what this server does: only these values, which ask for nothing, are passed over.
+    Only(&'static [&'static str], &'static str),
+}
+
+/// Whether a flag is followed by a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// True or false; no value means true.
+    Switch,
+    /// Any text.
+    Text,
 }
 
 const PREFIX: &str = "experimental-";
@@ -39,8 +48,14 @@ const GRADUATED: [&str; 18] = [
     "distributed-tracing-sampling-rate",
 ];
 
+const NO_V2: &str = "there is no API of version 2";
+const NO_V2_DISCOVERY: &str = "there is no discovery of version 2: use --discovery-token and --discovery-endpoints";
+const NO_PROXY: &str = "a member is no proxy: use `etcd grpc-proxy start` or `etcd gateway start`";
+const NO_PROXY_TUNING: &str = "a member is no proxy";
+const LEVELS: &str = "--log-level is for the whole log";
+
 /// Flags that are feature gates today, and others of those times.
-const OTHERS: [(&str, Meaning); 12] = [
+const OTHERS: [(&str, Meaning); 23] = [
     ("experimental-initial-corrupt-check", Meaning::Gate("InitialCorruptCheck")),
     ("experimental-compact-hash-check-enabled", Meaning::Gate("CompactHashCheck")),
     ("experimental-enable-lease-checkpoint", Meaning::Gate("LeaseCheckpoint")),
@@ -49,10 +64,24 @@ const OTHERS: [(&str, Meaning); 12] = [
     ("experimental-stop-grpc-service-on-defrag", Meaning::Gate("StopGRPCServiceOnDefrag")),
     ("experimental-set-member-localaddr", Meaning::Gate("SetMemberLocalAddr")),
     ("experimental-backend-bbolt-freelist-type", Meaning::Flag("backend-bbolt-freelist-type")),
-    ("experimental-wait-cluster-ready-timeout", Meaning::Nothing),
+    (
+        "experimental-wait-cluster-ready-timeout",
+        Meaning::Nothing(Shape::Text, "a member that starts waits as long as it must"),
+    ),
     ("experimental-snapshot-catch-up-entries", Meaning::Flag("snapshot-catchup-entries")),
-    ("enable-v2", Meaning::Impossible("there is no v2 API any more")),
-    ("experimental-enable-v2v3", Meaning::Impossible("there is no v2 API any more")),
+    ("enable-v2", Meaning::Nothing(Shape::Switch, NO_V2)),
+    ("experimental-enable-v2v3", Meaning::Only(&[""], NO_V2)),
+    ("log-output", Meaning::Flag("log-outputs")),
+    ("log-package-levels", Meaning::Nothing(Shape::Text, LEVELS)),
+    ("debug", Meaning::Nothing(Shape::Switch, "it is --log-level=debug today")),
+    ("discovery", Meaning::Only(&[""], NO_V2_DISCOVERY)),
+    ("discovery-proxy", Meaning::Nothing(Shape::Text, NO_V2_DISCOVERY)),
+    ("proxy", Meaning::Only(&["", "off"], NO_PROXY)),
+    ("proxy-failure-wait", Meaning::Nothing(Shape::Text, NO_PROXY_TUNING)),
+    ("proxy-refresh-interval", Meaning::Nothing(Shape::Text, NO_PROXY_TUNING)),
+    ("proxy-dial-timeout", Meaning::Nothing(Shape::Text, NO_PROXY_TUNING)),
+    ("proxy-write-timeout", Meaning::Nothing(Shape::Text, NO_PROXY_TUNING)),
+    ("proxy-read-timeout", Meaning::Nothing(Shape::Text, NO_PROXY_TUNING)),
 ];
 
 /// What an older spelling means; `None` for a name that never was one.
@@ -69,8 +98,9 @@ impl Meaning {
     pub(super) fn is_switch(self) -> bool {
         match self {
             Meaning::Flag(name) => table::find(name).is_some_and(Flag::is_switch),
-            Meaning::Gate(_) | Meaning::Impossible(_) => true,
-            Meaning::Nothing => false,
+            Meaning::Gate(_) => true,
+            Meaning::Nothing(shape, _) => shape == Shape::Switch,
+            Meaning::Only(..) => false,
         }
     }
 }
@@ -90,6 +120,7 @@ mod tests {
         }
         assert_eq!(find("experimental-max-learners"), Some(Meaning::Flag("max-learners")));
         assert_eq!((find("max-learners"), find("experimental-name")), (None, None));
+        assert!(find("enable-v2").is_some_and(Meaning::is_switch) && !find("proxy").is_some_and(Meaning::is_switch));
         assert!(Meaning::Flag("memory-mlock").is_switch() && !Meaning::Flag("max-learners").is_switch());
     }
 }

@@ -60,11 +60,16 @@ pub enum AutoCompaction {
     Revisions(i64),
 }
 
+/// Letters of the name of a zone.
+const ZONE_LETTERS_MAX: usize = 128;
+
 /// A member's configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Name among the members.
     pub name: String,
+    /// Where the member runs; empty if that is not said.
+    pub zone: String,
     /// Directory of the data.
     pub data_dir: PathBuf,
     /// Directory of the log, if not below the data.
@@ -113,6 +118,8 @@ pub struct Config {
     pub join_existing: bool,
     /// `--adopt-etcd-data`: a stopped etcd's data becomes this member's.
     pub adopt_etcd_data: bool,
+    /// `--observer`, with the peer URLs of `--follow`; none for a member.
+    pub follow: Vec<String>,
     /// `--force-new-cluster`: the only member from now on.
     pub force_new_cluster: bool,
     /// Token mixed into ids.
@@ -143,6 +150,8 @@ pub struct Config {
     pub auto_compaction: AutoCompaction,
     /// Live bytes at which writes are refused; 0 for the default, negative for no limit.
     pub quota_bytes: i64,
+    /// Memory of the process, in bytes, from which writes are refused; 0 for what [`crate::node`] makes of the system's limit.
+    pub memory_budget_bytes: u64,
     /// Operations in one transaction.
     pub max_txn_ops: usize,
     /// Bytes of one request.
@@ -278,6 +287,7 @@ fn build(mut values: Values) -> Result<Config, ConfigError> {
         values.get("advertise-client-urls"),
     )?;
     let name = values.get("name").to_string();
+    let zone = zone(values.get("zone"))?;
     let discovery = discovery::discovery(&values)?;
     let srv = discovery::srv(&values)?;
     let ways = [!values.get("initial-cluster").is_empty(), discovery.is_some(), srv.is_some()];
@@ -317,7 +327,7 @@ fn build(mut values: Values) -> Result<Config, ConfigError> {
         }
     };
     for flag in table::WITHOUT_EFFECT {
-        if values.is_given(flag.name) {
+        if values.is_given(flag.name) && !table::SILENT.contains(&flag.name) {
             // Scripts and the published tests look for etcd's words about these two.
             values.warnings.push(match flag.name {
                 "max-snapshots" => "--max-snapshots is deprecated in 3.6 and will be decommissioned in 3.8".into(),
@@ -357,6 +367,7 @@ fn build(mut values: Values) -> Result<Config, ConfigError> {
         initial_cluster,
         join_existing: values.get("initial-cluster-state") == "existing",
         adopt_etcd_data: values.is_on("adopt-etcd-data"),
+        follow: follow(&values)?,
         force_new_cluster: values.is_on("force-new-cluster"),
         // Founding members that find each other by a token are told apart by it too.
         cluster_token: match &discovery {
@@ -381,6 +392,7 @@ fn build(mut values: Values) -> Result<Config, ConfigError> {
         pre_vote: values.is_on("pre-vote"),
         auto_compaction,
         quota_bytes: values.number("quota-backend-bytes", i64::MIN, i64::MAX)?,
+        memory_budget_bytes: values.number("memory-budget", 0, i64::MAX)? as u64,
         max_txn_ops: values.number("max-txn-ops", 1, u32::MAX as i64)? as usize,
         max_request_bytes: values.number("max-request-bytes", 1, api::limits::REQUEST_BYTES_LIMIT as i64)? as usize,
         max_concurrent_streams: match values.number("max-concurrent-streams", 0, u32::MAX.into())? {
@@ -416,9 +428,45 @@ fn build(mut values: Values) -> Result<Config, ConfigError> {
         notes: Vec::new(),
         variables: Vec::new(),
         name,
+        zone,
     };
     (config.warnings, config.notes, config.variables) = (values.warnings, values.notes, values.variables);
     Ok(config)
+}
+
+/// The name of a zone, which clients compare as it is.
+fn zone(text: &str) -> Result<String, ConfigError> {
+    if text.chars().count() > ZONE_LETTERS_MAX || text.chars().any(|letter| letter.is_control() || letter == ',') {
+        let text =
+            format!("--zone={text:?}: at most {ZONE_LETTERS_MAX} letters, none of them a comma or a control character");
+        return Err(ConfigError::Value(text));
+    }
+    Ok(text.into())
+}
+
+/// What an observer follows. What founds or joins a cluster contradicts it.
+fn follow(values: &Values) -> Result<Vec<String>, ConfigError> {
+    let wrong = |text: String| Err(ConfigError::Value(text));
+    let is_observer = values.is_on("observer");
+    match values.get("follow") {
+        "" if is_observer => wrong("--observer needs --follow: peer URLs of members or observers".into()),
+        "" => Ok(Vec::new()),
+        _ if !is_observer => wrong("--follow is for observers: give --observer too".into()),
+        urls => {
+            const MEMBERS: [&str; 6] = [
+                "initial-cluster",
+                "initial-cluster-token",
+                "discovery-token",
+                "discovery-srv",
+                "force-new-cluster",
+                "adopt-etcd-data",
+            ];
+            if let Some(flag) = MEMBERS.into_iter().find(|flag| values.is_given(flag)) {
+                return wrong(format!("--{flag} is for members, and --observer makes none"));
+            }
+            url::list("follow", "\"host:port\"", urls)
+        }
+    }
 }
 
 /// Time of a heartbeat and of an election, in this order.
@@ -506,6 +554,18 @@ mod tests {
     }
 
     #[test]
+    fn zones_have_short_names() {
+        assert_eq!(config(&[]).map(|config| config.zone).ok(), Some(String::new()));
+        assert_eq!(config(&["--zone=eu-1a"]).map(|config| config.zone).ok(), Some("eu-1a".into()));
+        let long = "ü".repeat(ZONE_LETTERS_MAX);
+        assert_eq!(config(&["--zone", &long]).map(|config| config.zone).ok(), Some(long.clone()));
+        for wrong in [format!("{long}x").as_str(), "a,b", "a\nb"] {
+            let refused = config(&["--zone", wrong]).err().map(|error| error.to_string());
+            assert!(refused.is_some_and(|text| text.starts_with("--zone=")), "{wrong}");
+        }
+    }
+
+    #[test]
     fn defaults_are_etcds() {
         let config = config(&[]).expect("defaults are valid");
         assert_eq!(config.data_dir, PathBuf::from("default.etcd"));
@@ -548,6 +608,17 @@ mod tests {
     }
 
     #[test]
+    fn flags_of_the_backend_are_taken_in_silence() {
+        let flags = ["--backend-batch-interval=1s", "--backend-batch-limit=10", "--backend-bbolt-freelist-type=array"];
+        assert_eq!(config(&flags).map(|config| config.warnings).ok(), Some(Vec::new()));
+        assert!(config(&["--backend-batch-limit=x"]).is_err());
+        assert_eq!(
+            config(&["--bootstrap-defrag-threshold-megabytes=1"]).map(|config| config.warnings.len()).ok(),
+            Some(1)
+        );
+    }
+
+    #[test]
     fn contradictions_are_refused() {
         for args in [
             &["--election-timeout=400"][..],
@@ -577,6 +648,11 @@ mod tests {
             &["--enable-distributed-tracing", "--distributed-tracing-sampling-rate=1000001"],
             &["--cors=example.com"],
             &["--warning-apply-duration=-1s"],
+            &["--observer"],
+            &["--follow=http://127.0.0.1:1"],
+            &["--observer", "--follow=127.0.0.1:1"],
+            &["--observer", "--follow=http://127.0.0.1:1", "--force-new-cluster"],
+            &["--observer", "--follow=http://127.0.0.1:1", "--initial-cluster=a=http://127.0.0.1:1"],
         ] {
             assert!(config(args).is_err(), "{args:?}");
         }

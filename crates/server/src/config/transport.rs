@@ -46,7 +46,10 @@ pub(super) fn read(values: &Values) -> Result<Transport, ConfigError> {
             0 => None,
             connections => Some(connections as u64),
         },
-        held_bytes_max: values.number("max-held-bytes", HELD_BYTES_MIN, i64::MAX)? as u64,
+        held_bytes_max: match values.number("max-held-bytes", HELD_BYTES_MIN, i64::MAX)? as u64 {
+            bytes if values.is_given("max-held-bytes") => bytes,
+            bytes => held_bytes_default(bytes, host::memory_limit_bytes()),
+        },
         watches_max: values.number("max-watches", 1, i64::MAX)? as u64,
         connection_watches_max: values.number("max-watches-per-connection", 1, i64::MAX)? as u64,
         header_bytes_max: values.number("max-header-bytes", HEADER_BYTES_MIN, 16 << 20)? as u32,
@@ -56,6 +59,12 @@ pub(super) fn read(values: &Values) -> Result<Transport, ConfigError> {
         write_timeout: timeout("client-write-timeout")?,
         rates: rates(values)?,
     })
+}
+
+/// The default is no more than a quarter of the memory that there is, which is to hold the store, too.
+fn held_bytes_default(bytes: u64, memory_limit_bytes: Option<u64>) -> u64 {
+    let quarter = memory_limit_bytes.map_or(u64::MAX, |limit| limit / 4);
+    bytes.min(quarter.max(HELD_BYTES_MIN as u64))
 }
 
 fn rates(values: &Values) -> Result<RateLimits, ConfigError> {
@@ -100,6 +109,16 @@ fn numbers(
 mod tests {
     use super::super::tests::config;
     use super::*;
+
+    #[test]
+    fn where_there_is_little_memory_clients_hold_less() {
+        assert_eq!(held_bytes_default(512 << 20, None), 512 << 20);
+        assert_eq!(held_bytes_default(512 << 20, Some(64 << 30)), 512 << 20);
+        assert_eq!(held_bytes_default(512 << 20, Some(1 << 30)), 256 << 20);
+        assert_eq!(held_bytes_default(512 << 20, Some(1 << 20)), HELD_BYTES_MIN as u64);
+        let given = config(&["--max-held-bytes=70000000"]).expect("valid").transport;
+        assert_eq!(given.held_bytes_max, 70_000_000);
+    }
 
     #[test]
     fn bounds_are_read_and_checked() {

@@ -2,7 +2,7 @@
 
 use super::flags::FlagError;
 use super::kind::boolean;
-use super::legacy::Meaning;
+use super::legacy::{Meaning, Shape};
 use super::table::{self, Flag, Kind};
 use super::{ConfigError, duration, number};
 use std::collections::BTreeMap;
@@ -118,11 +118,19 @@ impl Values {
                 self.gates.push((gate, on));
                 self.warnings.push(format!("flag --{name} is called --feature-gates={gate}={on} today"));
             }
-            Meaning::Nothing => self.warnings.push(format!("flag --{name} is no longer supported - ignoring")),
-            Meaning::Impossible(why) => match switched()? {
-                true => return Err(ConfigError::Value(format!("--{name} cannot be set: {why}"))),
-                false => self.warnings.push(format!("flag --{name} is no longer supported - ignoring")),
-            },
+            Meaning::Nothing(shape, why) => {
+                // A file of etcd may say `yes`, and nothing depends on it.
+                if shape == Shape::Switch && !matches!(origin, Origin::Key(_)) {
+                    switched()?;
+                }
+                self.warnings.push(format!("flag --{name} has no effect: {why}"));
+            }
+            Meaning::Only(harmless, why) => {
+                if !harmless.contains(&value.as_str()) {
+                    return Err(ConfigError::Value(format!("{}={value:?} cannot be done: {why}", origin.shown())));
+                }
+                self.warnings.push(format!("flag --{name} has no effect: {why}"));
+            }
         }
         Ok(())
     }

@@ -17,6 +17,8 @@ enum Check {
     SerializableRead,
     LinearizableRead,
     NonLearner,
+    /// An observer's only.
+    Source,
 }
 
 impl Check {
@@ -26,13 +28,15 @@ impl Check {
             Check::SerializableRead => "serializable_read",
             Check::LinearizableRead => "linearizable_read",
             Check::NonLearner => "non_learner",
+            Check::Source => "observer_source",
         }
     }
 }
 
 const LIVE: &[Check] = &[Check::SerializableRead];
 /// What waits for others comes last.
-const READY: &[Check] = &[Check::DataCorruption, Check::SerializableRead, Check::NonLearner, Check::LinearizableRead];
+const READY: &[Check] =
+    &[Check::DataCorruption, Check::SerializableRead, Check::NonLearner, Check::Source, Check::LinearizableRead];
 
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +107,7 @@ pub(super) fn answer(node: &Arc<Node>, asked: Asked, query: &str, responder: Htt
     let mut waits = false;
     for &check in asked.checks.iter().filter(|check| !is_excluded(check)) {
         match check {
+            Check::Source if !node.is_observer() => {}
             Check::LinearizableRead => waits = true,
             other => found.add(node, asked.kind, other, look(node, other)),
         }
@@ -128,7 +133,10 @@ fn look(node: &Node, check: Check) -> Result<(), String> {
         }
         Check::NonLearner if node.status.is_learner() => Err("member is a learner".into()),
         Check::SerializableRead => read_one(node).map_err(|error| error.to_string()),
-        Check::DataCorruption | Check::NonLearner | Check::LinearizableRead => Ok(()),
+        Check::Source if node.link.as_ref().is_some_and(|link| !link.has_source()) => {
+            Err("this observer follows nobody at the moment".into())
+        }
+        Check::DataCorruption | Check::NonLearner | Check::Source | Check::LinearizableRead => Ok(()),
     }
 }
 

@@ -12,7 +12,6 @@ mod access;
 mod checks;
 mod health;
 mod metrics;
-mod profile;
 mod vars;
 
 use crate::config::Config;
@@ -106,7 +105,7 @@ impl Http {
                 return responder.send(page.unwrap_or_else(slipped));
             }
             _ if path.starts_with("/debug/pprof/") && self.has_profiles => {
-                return profile::answer(&head, responder);
+                return pprof::answer(&head.uri, crate::system::command_line, responder);
             }
             _ => {}
         }
@@ -285,7 +284,7 @@ mod tests {
 
     #[test]
     fn every_method_of_etcd_has_a_path_in_the_gateway() {
-        let without = ["/etcdserverpb.KV/RangeStream", "/grpc.health.v1.Health/"];
+        let without = ["/etcdserverpb.KV/RangeStream", "/cairnpb.Archive/", "/grpc.health.v1.Health/"];
         for method in METHODS.iter().filter(|method| !without.iter().any(|path| method.path.starts_with(path))) {
             assert!(gateway::rows_of(method.path).next().is_some(), "{} has no path", method.path);
         }

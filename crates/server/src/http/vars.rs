@@ -19,6 +19,7 @@ pub(super) fn page(node: &Node) -> Response<Bytes> {
     let memory = system::memory();
     let (id, status) = (node.member_id, &node.status);
     let state = match (status.is_leader(), status.is_learner()) {
+        _ if node.is_observer() => "CairnObserver",
         (true, _) => "StateLeader",
         (false, true) => "StateLearner",
         (false, false) => "StateFollower",

@@ -2,7 +2,7 @@
 //!
 //! - [`operations`], [`stages`], [`clients`], [`health`]: what is counted, where it is more than one number; [`slow`]: lines about what
 //!   took too long.
-//! - [`render`]: the page, of [`server`], [`store`], [`disk`], [`budget`] and [`grpc`]; [`foreign`]: what etcd has and this server lacks.
+//! - [`render`]: the page, of [`server`], [`store`], [`disk`], [`memory`], [`budget`] and [`grpc`]; [`foreign`]: what etcd has and this server lacks.
 
 mod budget;
 mod clients;
@@ -10,6 +10,8 @@ mod disk;
 mod foreign;
 mod grpc;
 mod health;
+mod memory;
+mod observers;
 mod operations;
 mod reads;
 mod render;
@@ -29,6 +31,7 @@ use crate::cluster::metrics::ClusterMetrics;
 use clients::Clients;
 use disk::Disk;
 use health::Health;
+use memory::Memory;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// What the threads of a member count.
@@ -36,6 +39,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 pub struct Metrics {
     /// The disk, and work on what is on it.
     pub(crate) disk: Disk,
+    /// What memory the process takes.
+    pub(crate) memory: Memory,
     /// Operations on the store.
     pub operations: Operations,
     /// What reading took.

@@ -1,6 +1,6 @@
 //! The page, from all parts of a member.
 
-use super::{budget, disk, foreign, grpc, server, store};
+use super::{budget, disk, foreign, grpc, memory, observers, server, store};
 use crate::node::Node;
 use crate::overload::Class;
 use std::sync::atomic::Ordering;
@@ -12,6 +12,8 @@ pub(crate) fn render(node: &Node, stats: Option<&rpc::Stats>) -> String {
     server::write(&mut page, node);
     store::write(&mut page, node);
     disk::write(&mut page, &node.metrics.disk, node.store.dropped_versions());
+    memory::write(&mut page, &node.metrics.memory);
+    observers::write(&mut page, node);
     queues(&mut page, node);
     budget::write(&mut page, &node.budget);
     node.metrics.stages.write(&mut page);

@@ -49,6 +49,7 @@ pub(super) fn write(page: &mut Page, node: &Node) {
     );
     operations.lease_ttls.write(page, "etcd_debugging_lease_ttl_total", "Seconds that leases were granted for.");
     node.metrics.reads.write(page);
+    page.gauge("cairn_leases", "Leases that are granted and have not ended.", node.store.leases().count());
     page.counter("etcd_debugging_lease_granted_total", "Leases granted.", load(&operations.leases_granted));
     page.counter("etcd_debugging_lease_revoked_total", "Leases revoked.", load(&operations.leases_revoked));
     let watch = node.store.hub().metrics();

@@ -130,10 +130,21 @@ impl Apply {
 }
 
 impl Shared {
+    /// Bytes of memory of the entries that wait to be applied.
+    pub(super) fn queued_bytes(&self) -> usize {
+        self.queue.bytes()
+    }
+
     /// Captures the state between two batches, for a client's snapshot. `None` while a configuration change is under way.
     pub(super) fn capture(&self) -> Option<store::SnapshotJob> {
         let applier = &mut lock(&self.applying).applier;
         applier.can_capture().then(|| applier.snapshot())
+    }
+
+    /// Captures a snapshot for an observer. `None` while a configuration change is under way.
+    pub(super) fn export(&self) -> Option<store::Export> {
+        let applier = &mut lock(&self.applying).applier;
+        applier.can_capture().then(|| applier.export())
     }
 
     fn run(&self) {
@@ -161,7 +172,7 @@ impl Applying {
         }
         self.node.metrics.installing.fetch_sub(1, Ordering::Relaxed);
         self.node.auth.replaced();
-        self.node.status.set_applied(index);
+        self.node.set_applied(index);
         self.checkpoint.due.taken(index, self.node.clock.now().at);
         logging::info(
             "applied snapshot",
@@ -184,7 +195,7 @@ impl Applying {
             stop_store(&error);
         }
         assert!(outcomes.changes.is_empty(), "a configuration change came with entries that do not wait for it");
-        self.is_awaited = self.node.status.set_applied(last.index());
+        self.is_awaited = self.node.set_applied(last.index());
         outcomes.hand_out();
         let took = began.elapsed();
         if took > self.node.config.warning_apply {
@@ -220,7 +231,7 @@ impl Applying {
             }
         }
         failpoint::point!(AFTER_APPLY_ONE_CONF_CHANGE);
-        self.is_awaited = self.node.status.set_applied(entry.index());
+        self.is_awaited = self.node.set_applied(entry.index());
         outcomes.hand_out();
         self.checkpoint_if_due();
     }
@@ -388,7 +399,7 @@ impl<'a> Outcomes<'a> {
                 self.node.metrics.disk.compaction_pause.observe(share);
                 self.node.wake_maintenance();
             }
-            Response::Alarm(_) => self.node.no_space_raised.store(false, Ordering::Relaxed),
+            Response::Alarm(_) => self.node.no_space.reset(),
             _ => {}
         }
     }
@@ -417,7 +428,10 @@ impl Sink for Outcomes<'_> {
         self.changes.push(change);
     }
 
-    fn raise_no_space(&mut self) {
+    fn over_quota(&mut self, response: &Response) {
+        // Entries before this one come first: a lease that one of them has revoked may be granted again by this one.
+        self.hand_out();
+        self.note(response, Duration::ZERO);
         self.node.raise_no_space(0);
     }
 }

@@ -100,6 +100,10 @@ impl handover::Shell for Shell {
         self.sync_us.load(Ordering::Relaxed) < QUICK_SYNC_US
     }
 
+    fn nudge(&self) {
+        self.node.inbox.nudge();
+    }
+
     fn turn_begins(&self) {
         self.free_ms.store(self.node.now_ms(), Ordering::Relaxed);
     }

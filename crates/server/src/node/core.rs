@@ -27,7 +27,6 @@ impl Core {
     pub(super) fn new(node: Arc<Node>, raft: Member, apply: Apply) -> Self {
         let config = &node.config;
         let advances = config.pre_vote && config.election_tick_advance;
-        let rounds = 1000 / config.heartbeat.as_millis().max(1) as usize;
         let options = replica::Options {
             heartbeat: config.heartbeat,
             election_timeout: config.election_timeout,
@@ -40,10 +39,8 @@ impl Core {
             log_bytes_max: limits::LOG_MEMORY_BYTES_MAX,
             log_sending_bytes_max: limits::LOG_MEMORY_SENDING_BYTES_MAX,
             reads_max: config.queues.of(Class::Read),
-            lease_revoke_batch_max: limits::LEASE_REVOKE_BATCH_MAX,
-            // Three quarters of what a leader revokes in a second: the rest is left for leases that expire in the
-            // meantime.
-            lease_expiries_per_second_max: limits::LEASE_REVOKE_BATCH_MAX * rounds.max(1) * 3 / 4,
+            lease_ends_max: limits::LEASE_ENDS_MAX,
+            lease_expiries_per_second_max: limits::LEASE_EXPIRIES_PER_SECOND_MAX,
         };
         let replica = Replica::new(raft, options, node.clock.now());
         Core { replica, host: Host::new(node, apply), release: None, stop: false }
@@ -69,6 +66,11 @@ impl Core {
     /// What the timer must do while the log is being synced.
     pub(super) fn stall(&self) -> Stall {
         self.replica.stall(self.now())
+    }
+
+    /// The Raft core, to be read.
+    pub(super) fn raft(&self) -> &Member {
+        self.replica.raft()
     }
 
     /// Whether others follow this member.

@@ -108,7 +108,7 @@ impl Headroom {
     }
 
     /// Puts the headroom into heartbeats and heartbeat responses.
-    pub(super) fn tell(&self, messages: &mut [raftpb::Message]) {
+    pub(crate) fn tell(&self, messages: &mut [raftpb::Message]) {
         for message in messages {
             // The index is loaded first: an older headroom with a later index would release reservations too early.
             let index = self.own_index.load(Ordering::Acquire);

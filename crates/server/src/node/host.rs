@@ -10,7 +10,7 @@ use crate::overload::Class;
 use api::raftpb::{ConfChange, ConfState, Entry, Message, SnapshotMetadata};
 use api::{Error, Message as _, RaftRequest};
 use peer::Origin;
-use replica::{Error as RaftError, Lessor, Member, Note, Now, Pending, Proof, ReadIndex, Shell, Status};
+use replica::{Error as RaftError, Lessor, Member, Note, Now, Observed, Pending, Proof, ReadIndex, Shell, Status};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -75,6 +75,11 @@ impl Shell for Host {
 
     fn message_refused(&mut self, from: u64, mark: Option<Mark>, error: &RaftError) {
         self.refused += 1;
+        // Proposals of other observers come in requests, and say nothing about what is followed.
+        let is_followed = mark.as_ref().is_none_or(|mark| mark.origin == Origin::Stream);
+        if let Some(link) = self.node.link.as_ref().filter(|_| is_followed) {
+            link.refuse(error.to_string());
+        }
         let is_claim = matches!(error, RaftError::Message(refusal) if refusal.is_claim());
         let metrics = &self.node.metrics;
         let counter = if is_claim { &metrics.claims_refused } else { &metrics.messages_refused };
@@ -103,6 +108,9 @@ impl Shell for Host {
     }
 
     fn send(&mut self, mut messages: Vec<Message>) {
+        if let Some(link) = &self.node.link {
+            return link.send(messages);
+        }
         let Some(peers) = self.node.peers.get().filter(|_| !messages.is_empty()) else { return };
         self.node.headroom.tell(&mut messages);
         peers.send(&messages);
@@ -118,6 +126,10 @@ impl Shell for Host {
 
     fn applied(&self) -> u64 {
         self.node.status.applied()
+    }
+
+    fn observed(&self) -> Observed {
+        self.node.followers.observed(|| self.node.now_ms())
     }
 
     fn apply_queue_bytes(&self) -> usize {

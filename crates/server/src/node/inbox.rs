@@ -220,6 +220,11 @@ impl Inbox {
         });
     }
 
+    /// Bytes of proposals that wait.
+    pub(super) fn proposal_bytes(&self) -> usize {
+        self.0.with(|state| state.proposal_bytes)
+    }
+
     /// Takes the requests of clients and leaves the rest.
     pub(super) fn take_clients(&self) -> Inputs {
         self.0.with(|state| {

@@ -86,20 +86,23 @@ pub(super) fn run(node: &Arc<Node>) {
 fn tell_compacted(node: &Node, revision: i64, took: Duration, keys: u64) {
     let usage = node.store.usage();
     let (live, file) = (logging::size(usage.live_bytes), logging::size(usage.file_bytes));
-    logging::info(
-        "finished scheduled compaction",
-        &[
-            ("compact-revision", revision.into()),
-            ("took", Value::Shown(&format_args!("{took:?}"))),
-            ("number-of-keys-compacted", keys.into()),
-            ("current-db-size-bytes", usage.live_bytes.into()),
-            ("current-db-size", (&live).into()),
-            ("current-db-size-in-use-bytes", usage.live_bytes.into()),
-            ("current-db-size-in-use", (&live).into()),
-            ("file-bytes", usage.file_bytes.into()),
-            ("file-size", (&file).into()),
-        ],
-    );
+    let (took, hash) = (format!("{took:?}"), node.store.compaction_hash(revision));
+    let mut fields: Vec<(&str, Value<'_>)> = vec![
+        ("compact-revision", revision.into()),
+        ("took", (&took).into()),
+        ("number-of-keys-compacted", keys.into()),
+    ];
+    // A compaction that a restart has cut off has none.
+    fields.extend(hash.map(|hash| ("hash", u64::from(hash).into())));
+    fields.extend([
+        ("current-db-size-bytes", usage.live_bytes.into()),
+        ("current-db-size", (&live).into()),
+        ("current-db-size-in-use-bytes", usage.live_bytes.into()),
+        ("current-db-size-in-use", (&live).into()),
+        ("file-bytes", usage.file_bytes.into()),
+        ("file-size", (&file).into()),
+    ]);
+    logging::info("finished scheduled compaction", &fields);
 }
 
 /// Sleeps for `pause`. Returns early with false when the member stops.

@@ -35,6 +35,9 @@ pub(super) fn changed(node: &Arc<Node>, change: &ConfChange) {
             ("local-member-id", Value::Shown(&format_args!("{:x}", node.member_id))),
         ],
     );
+    if node.is_observer() {
+        return;
+    }
     match (id == node.member_id, removed) {
         (true, true) => node.retire(),
         (true, false) => {}
@@ -60,6 +63,9 @@ fn part(node: &Arc<Node>, id: u64) {
 
 /// Applies the membership of an installed snapshot.
 pub(super) fn replaced(node: &Arc<Node>) {
+    if node.is_observer() {
+        return;
+    }
     let members = node.store.members();
     if members.removed.contains(&node.member_id) {
         return node.retire();

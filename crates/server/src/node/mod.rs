@@ -22,7 +22,9 @@ mod late_reads;
 mod lost_log;
 mod maintenance;
 mod membership;
+pub(crate) mod memory;
 mod no_space;
+mod observed;
 mod opening;
 mod overload;
 mod peer_handler;
@@ -57,6 +59,7 @@ use crate::cluster::forward_pool::ForwardPool;
 use crate::cluster::leaderless::Leaderless;
 use crate::config::Config;
 use crate::metrics::Metrics;
+use crate::observer::{Followers, Link};
 use crate::overload::{Class, Refusals};
 use crate::services::{ProgressStreams, Shares};
 use crate::system::End;
@@ -77,7 +80,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
-use store::{Author, Store, Unread};
+use store::{Author, NoSpaceAlarm, Store, Unread};
 use telemetry::tracing::Tracer;
 
 /// The outcome of a proposal.
@@ -125,6 +128,13 @@ pub struct Node {
     pub(crate) tracer: Option<Arc<Tracer>>,
     /// Receives the reason when this member has to end.
     pub(crate) retired: OnceLock<Sender<End>>,
+    /// What this process follows, if it is an observer.
+    pub(crate) link: Option<Arc<Link>>,
+    /// The observers that follow this process.
+    pub(crate) followers: Arc<Followers>,
+    /// This observer has had everything that the cluster had at some time.
+    was_level: AtomicBool,
+    disk: Arc<dyn disk::Disk>,
     pub(crate) retiring: AtomicBool,
     cluster_mismatch: Mutex<ClusterMismatch>,
     pub(crate) stopping: AtomicBool,
@@ -147,7 +157,7 @@ pub struct Node {
     next_request: AtomicU64,
     clock: Clock,
     checkpoint_wanted: AtomicBool,
-    no_space_raised: AtomicBool,
+    no_space: NoSpaceAlarm,
     raising: Mutex<()>,
     applying: OnceLock<Weak<apply::Shared>>,
     consensus: OnceLock<Weak<consensus::Consensus>>,
@@ -361,17 +371,23 @@ impl Node {
     /// is given up once `wanted` returns false.
     pub(crate) fn snapshot(&self, wanted: &dyn Fn() -> bool) -> Result<(raftpb::Snapshot, store::Image), Unread> {
         loop {
+            let job = self.capture()?;
+            let snapshot = job.raft_snapshot();
+            if let Some(image) = job.image_while(wanted)? {
+                return Ok((snapshot, image));
+            }
+        }
+    }
+
+    /// The state as it is now, for a snapshot.
+    pub(crate) fn capture(&self) -> Result<store::SnapshotJob, Error> {
+        loop {
             let shared = self.applying.get().and_then(Weak::upgrade).ok_or(Error::Stopped)?;
             let job = shared.capture();
             drop(shared);
             match job {
-                Some(job) => {
-                    let snapshot = job.raft_snapshot();
-                    if let Some(image) = job.image_while(wanted)? {
-                        return Ok((snapshot, image));
-                    }
-                }
-                None if self.stopping.load(Ordering::Relaxed) => return Err(Error::Stopped.into()),
+                Some(job) => return Ok(job),
+                None if self.stopping.load(Ordering::Relaxed) => return Err(Error::Stopped),
                 // A configuration change is in the way. Consensus completes it at once, so the wait is short.
                 None => std::thread::sleep(Duration::from_millis(1)),
             }

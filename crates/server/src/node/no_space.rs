@@ -1,36 +1,33 @@
-//! The NOSPACE alarm: the quota is full, or the disk.
+//! The NOSPACE alarm: the quota is full, or the disk, or the memory.
 
 use super::{Node, Outcome};
 use api::RaftRequest;
-use api::etcdserverpb::{AlarmRequest, AlarmType, alarm_request::AlarmAction};
 use contain::lock;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use store::NoSpaceAlarm;
 use telemetry::logging;
 
 impl Node {
     /// Raises the NOSPACE alarm of this member through the log, once until it is disarmed. `needed_bytes` is what was
     /// refused, 0 if that is not known.
     pub(crate) fn raise_no_space(self: &Arc<Self>, needed_bytes: u64) {
+        if self.is_observer() {
+            // It is no member, and stops no writes of the others.
+            return;
+        }
         // Held until the alarm is proposed: a client that is refused for lack of space must find the alarm when it then
         // lists alarms.
         let _raising = lock(&self.raising);
-        let own = |alarm: &api::etcdserverpb::AlarmMember| {
-            alarm.member_id == self.member_id && alarm.alarm == AlarmType::Nospace as i32
-        };
-        if self.store.alarms().iter().any(own) || self.no_space_raised.swap(true, Ordering::Relaxed) {
+        if !self.no_space.raise(&self.store, self.member_id) {
             return;
         }
         self.tell_no_space(needed_bytes);
-        let request = AlarmRequest {
-            action: AlarmAction::Activate as i32,
-            member_id: self.member_id,
-            alarm: AlarmType::Nospace as i32,
-        };
+        let request = NoSpaceAlarm::request(self.member_id);
         let node = Arc::downgrade(self);
         let done = move |outcome: Outcome| {
             if let Some(node) = node.upgrade().filter(|_| outcome.is_err()) {
-                node.no_space_raised.store(false, Ordering::Relaxed);
+                node.no_space.reset();
             }
         };
         self.propose(self.as_member(), RaftRequest::Alarm, &api::Message::encode_to_vec(&request), Box::new(done));
@@ -43,15 +40,18 @@ impl Node {
         let quota = self.store.quota_bytes().unwrap_or(0);
         let is_disk = self.store.disk_is_low();
         let is_quota = quota > 0 && live.saturating_add(needed_bytes) >= quota;
-        let (text, space) = match (is_disk, is_quota) {
-            (true, _) => ("no space left on the disk: raising the NOSPACE alarm", "disk"),
+        let (text, space) = if is_disk {
+            ("no space left on the disk: raising the NOSPACE alarm", "disk")
+        } else if self.store.memory_is_low() {
+            ("the memory budget is used up: raising the NOSPACE alarm", "memory")
+        } else if is_quota {
             // etcd's words.
-            (false, true) => ("message exceeded backend quota; raising alarm", "quota"),
+            ("message exceeded backend quota; raising alarm", "quota")
+        } else {
             // Deletions and ends of leases have a reserve of their own, on the fullest disk of the members.
-            (false, false) => {
-                ("no headroom left on the fullest disk of the members: raising the NOSPACE alarm", "headroom")
-            }
+            ("no headroom left on the fullest disk of the members: raising the NOSPACE alarm", "headroom")
         };
+        let memory = &self.metrics.memory;
         let least = self.headroom.least_told_bytes().unwrap_or(u64::MAX).min(self.headroom.own_bytes());
         let quota_size = logging::size(quota);
         logging::warn(
@@ -65,6 +65,8 @@ impl Node {
                 ("disk-free-bytes", free.into()),
                 ("disk-reserve-bytes", reserve.into()),
                 ("headroom-bytes", least.into()),
+                ("memory-used-bytes", memory.used_bytes.load(Ordering::Relaxed).into()),
+                ("memory-budget-bytes", memory.budget_bytes.load(Ordering::Relaxed).into()),
             ],
         );
     }

@@ -55,6 +55,9 @@ impl Node {
     /// the entry by which an earlier run was published. A new member has not: it may still be without the users and permissions that
     /// guard the keys it has. Nor may one show them whose log ends with changes of users that may be in force.
     pub(crate) fn shows_local_data(&self) -> bool {
+        if self.is_observer() {
+            return self.was_level.load(Ordering::Relaxed) && self.status.applied() >= self.opening.committed;
+        }
         let members = self.store.members().members;
         let was_published = members.get(&self.member_id).is_some_and(|own| !own.client_urls.is_empty());
         was_published && !self.opening.is_auth_open && self.status.applied() >= self.opening.committed

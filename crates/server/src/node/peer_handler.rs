@@ -5,12 +5,16 @@ use super::image::{self, ReceivingImage};
 use super::inbox::Install;
 use crate::cluster;
 use crate::cluster::calls::Hashing;
+use crate::observer;
 use crate::yield_cpu::yield_to_others;
 use api::limits;
-use api::raftpb::{Message, SnapshotMetadata};
+use api::raftpb::{Message, MessageType, SnapshotMetadata};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
-use peer::{Caller, Handler, Image, Intake, Known, Listener, LogUsage, Origin, OutgoingImage, Peers, Piece, Timeouts};
+use peer::{
+    Caller, Feed, Follower, Handler, Image, Intake, Known, Listener, LogUsage, Origin, OutgoingImage, Peers, Piece,
+    Refused, Timeouts,
+};
 use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
@@ -28,7 +32,8 @@ pub(super) fn start(node: &Arc<Node>, listeners: Vec<Listener>, remotes: Vec<sto
     let options = peer::Options {
         member_id: node.member_id,
         cluster_id: node.cluster_id,
-        urls: node.config.advertise_peer_urls.clone(),
+        // An observer is never dialled.
+        urls: if node.is_observer() { Vec::new() } else { node.config.advertise_peer_urls.clone() },
         connector: node.connector.clone(),
         listeners,
         timeouts: Timeouts {
@@ -43,7 +48,7 @@ pub(super) fn start(node: &Arc<Node>, listeners: Vec<Listener>, remotes: Vec<sto
     let link = Link { node: Arc::downgrade(node), hashing: Hashing::default() };
     let peers = Peers::start(options, Arc::new(link))?;
     for member in remotes.into_iter().chain(node.store.members().members.into_values()) {
-        if member.id != node.member_id {
+        if member.id != node.member_id && !node.is_observer() {
             peers.set(member.id, member.peer_urls);
         }
     }
@@ -59,8 +64,12 @@ struct Link {
 }
 
 impl Handler for Link {
-    fn receive(&self, messages: Vec<Message>, origin: Origin) {
+    fn receive(&self, mut messages: Vec<Message>, origin: Origin) {
         if let Some(node) = self.node.upgrade() {
+            if node.is_observer() {
+                // Whatever else members say to each other is not for it.
+                messages.retain(|message| message.r#type() == MessageType::MsgProp);
+            }
             node.inbox.receive(messages, origin);
         }
     }
@@ -95,6 +104,13 @@ impl Handler for Link {
             return Err(format!("it ends at entry {}, and this member has applied entry {applied}", snapshot.index()));
         }
         Ok(Box::new(ReceivingImage::begin(node, from, urls)?))
+    }
+
+    fn follow(&self, follower: &Follower) -> Result<Box<dyn Feed>, Refused> {
+        match self.node.upgrade() {
+            Some(node) => observer::feed(&node, follower),
+            None => Err(Refused { status: StatusCode::SERVICE_UNAVAILABLE, text: "the process stops".into() }),
+        }
     }
 
     fn log_usage(&self) -> LogUsage {

@@ -42,7 +42,9 @@ pub(super) fn open(
         term: Some(applied.term),
         conf_state: Some(applied.conf_state.clone()),
     };
-    let opened = match applied.installed || config.unsafe_ignore_lost_log {
+    // An observer has acknowledged nothing: what its log lacks comes again.
+    let observes = !config.follow.is_empty();
+    let opened = match applied.installed || config.unsafe_ignore_lost_log || observes {
         true => Wal::open_installed(disk, &dir.wal, &state, options),
         false => Wal::open(disk, &dir.wal, &state, options),
     };
@@ -53,7 +55,7 @@ pub(super) fn open(
     if let Some(cut) = &recovered.cut {
         logging::warn("cut an unfinished write off the Raft log", &[("cut", logging::Value::Shown(cut))]);
     }
-    if recovered.restarted && !applied.installed {
+    if recovered.restarted && !applied.installed && !observes {
         logging::warn(
             "the Raft log ends before what was applied from it, or has another entry there: acknowledged entries may be lost; it goes on \
              behind the store because of --unsafe-ignore-lost-log",
@@ -69,13 +71,17 @@ pub(super) fn open(
     let mut restored = Restored {
         hard_state: recovered.hard_state,
         entries: recovered.entries,
+        newest_applied: if observes { recovered.applied } else { Vec::new() },
         applied: applied.index,
         applied_term: applied.term,
         conf_state: applied.conf_state.clone(),
         joined: Vec::new(),
+        observes,
     };
     let mut remotes = Vec::new();
-    if restored.applied == 0 && restored.entries.is_empty() {
+    if observes {
+        // What it follows checks the cluster.
+    } else if restored.applied == 0 && restored.entries.is_empty() {
         // The process may have ended between creating the log and its first entry.
         let first_start = begin()?;
         if ids(&first_start) != (identity.node_id(), identity.cluster_id()) {
@@ -87,6 +93,7 @@ pub(super) fn open(
                 restored.hard_state = first.hard_state;
                 restored.entries = first.entries;
             }
+            FirstStart::Observe(_) => unreachable!("an observer founds and joins nothing"),
             FirstStart::Join(joining) => {
                 restored.joined = joining.remotes.iter().map(|member| member.id).collect();
                 remotes = joining.remotes;
@@ -127,6 +134,7 @@ fn ids(first_start: &FirstStart) -> (u64, u64) {
     match first_start {
         FirstStart::Found(first) => (first.member_id, first.cluster_id),
         FirstStart::Join(joining) => (joining.member_id, joining.cluster_id),
+        FirstStart::Observe(observing) => (observing.id, observing.cluster_id),
     }
 }
 

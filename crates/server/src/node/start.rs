@@ -4,7 +4,7 @@ use super::apply::Apply;
 use super::clock::Clock;
 use super::inbox::Inbox;
 use super::pending::Pending;
-use super::{Node, Opening, SlowPool, compactor, consensus, maintenance, peer_handler, reaper, restore, timer};
+use super::{Node, Opening, SlowPool, compactor, consensus, maintenance, memory, peer_handler, reaper, restore, timer};
 use crate::audit::Audit;
 use crate::auth::Auth;
 use crate::cluster::force::RemovedForGood;
@@ -12,12 +12,13 @@ use crate::cluster::forward_pool::ForwardPool;
 use crate::cluster::{self, BootstrapError};
 use crate::config::Config;
 use crate::metrics::Metrics;
+use crate::observer::{self, Link};
 use crate::overload::Class;
 use crate::services::Shares;
 use crate::tls::Tls;
 use crate::yield_cpu;
 use budget::Budget;
-use disk::data_dir::{self, DataDir, DataDirError};
+use disk::data_dir::{self, DataDir, DataDirError, ObserverMark};
 use disk::{Disk, OsDisk};
 use peer::{Connector, Listener};
 use replica::Member;
@@ -78,6 +79,14 @@ pub enum StartError {
         "the data directory was begun by a member with other URLs or another token; start with those, or remove it"
     )]
     OtherMember,
+    #[error(
+        "`{}` is the data directory of an observer: start it with --observer and --follow. A member of the cluster needs an empty \
+         directory, and is announced by `etcdctl member add`",
+        dir.display()
+    )]
+    OfObserver { dir: PathBuf },
+    #[error("`{}` is the data directory of a member, and --observer makes none: give the observer a directory of its own", dir.display())]
+    OfMember { dir: PathBuf },
     #[error(transparent)]
     Inconsistent(#[from] cluster::Inconsistent),
     #[error(transparent)]
@@ -123,6 +132,9 @@ impl Running {
         self.node.stopping.store(true, Ordering::Relaxed);
         self.node.wake_maintenance();
         self.node.budget.stop();
+        if let Some(link) = &self.node.link {
+            link.stop();
+        }
         for thread in self.background {
             let _ = thread.join();
         }
@@ -204,6 +216,7 @@ pub(crate) fn start_on(
             ],
         );
     }
+    let was_level = check_observer(&*disk, &config, &dir)?;
     if let Some(mark) = data_dir::check_lost_log(&*disk, &config.data_dir, config.unsafe_ignore_lost_log)? {
         logging::warn(
             "this member goes on with a log that lost what it had acknowledged; the mark in its data directory is removed",
@@ -245,6 +258,7 @@ pub(crate) fn start_on(
             &[("damage", logging::Value::Shown(damage))],
         );
     }
+    let kept_disk = disk.clone();
     let log = restore::open(
         &config,
         disk,
@@ -294,6 +308,7 @@ pub(crate) fn start_on(
         },
         restored,
     )?;
+    let link = (!config.follow.is_empty()).then(|| Arc::new(Link::new(config.follow.clone())));
     let spare = wal.spare();
     let log_reaper = wal.reaper();
     opened.store.segments().reaper().share_disk_with(&log_reaper);
@@ -308,7 +323,14 @@ pub(crate) fn start_on(
         slow: SlowPool::start("slow", 2, config.queues.of(Class::Slow))?,
         forwards: ForwardPool::start(config.queues.of(Class::Forward))?,
         peers: OnceLock::new(),
-        connector: connector.of_member(identity.node_id(), identity.cluster_id(), &config.advertise_peer_urls),
+        connector: match &link {
+            Some(_) => connector.of_observer(identity.node_id(), identity.cluster_id()),
+            None => connector.of_member(identity.node_id(), identity.cluster_id(), &config.advertise_peer_urls),
+        },
+        link: link.clone(),
+        followers: Arc::default(),
+        was_level: AtomicBool::new(was_level),
+        disk: kept_disk,
         tls,
         leaderless: Default::default(),
         progress_streams: Default::default(),
@@ -333,7 +355,7 @@ pub(crate) fn start_on(
         next_request: AtomicU64::new(first_request_id(identity.node_id(), since_epoch)),
         clock: Clock::start(),
         checkpoint_wanted: AtomicBool::new(false),
-        no_space_raised: AtomicBool::new(false),
+        no_space: store::NoSpaceAlarm::default(),
         raising: Mutex::default(),
         applying: OnceLock::new(),
         consensus: OnceLock::new(),
@@ -342,6 +364,9 @@ pub(crate) fn start_on(
         config,
     });
     node.status.set_applied(opened.applied.index);
+    let room = node.config.transport.held_bytes_max;
+    let memory_budget = memory::budget(node.config.memory_budget_bytes, host::memory_limit_bytes(), room);
+    node.metrics.memory.budget_bytes.store(memory_budget, Ordering::Relaxed);
     // The metrics that are served from now on have what is free.
     node.store.look_at_disk();
     peer_handler::start(&node, listeners, remotes)?;
@@ -372,7 +397,26 @@ pub(crate) fn start_on(
     background.push(spawn("checkpoints", move || cluster::checkpoints::run(&own))?);
     let own = node.clone();
     background.push(spawn("corruption", move || cluster::corruption::run(&own))?);
+    if let Some(link) = &link {
+        observer::start(&node, link)?;
+    }
     Ok(Running { node, consensus, dir, background })
+}
+
+/// Refuses the directory of an observer to a member, and that of a member to an observer. A new observer marks its own, before there is a
+/// log in it. Returns whether an observer was level at some time.
+fn check_observer(disk: &dyn Disk, config: &Config, dir: &DataDir) -> Result<bool, StartError> {
+    let path = &config.data_dir;
+    match (data_dir::check_observer(disk, path, ObserverMark::Observer)?, !config.follow.is_empty()) {
+        (true, true) => Ok(data_dir::check_observer(disk, path, ObserverMark::Level)?),
+        (true, false) => Err(StartError::OfObserver { dir: path.clone() }),
+        (false, true) if dir.initialised => Err(StartError::OfMember { dir: path.clone() }),
+        (false, true) => {
+            data_dir::mark_observer(disk, path, ObserverMark::Observer)?;
+            Ok(false)
+        }
+        (false, false) => Ok(false),
+    }
 }
 
 /// The size of segments, by what is free and what this member's own leftovers take: those are given back.

@@ -5,9 +5,10 @@ use crate::auth::Caller;
 use crate::node::{Node, Weight};
 use api::Code;
 use api::etcdserverpb::WatchCreateRequest;
+use api::varint;
 use budget::Claim;
 use bytes::Bytes;
-use rpc::{Call, Outbound, Peer, Responder, StreamCall, StreamHandler};
+use rpc::{Call, Outbound, Peer, Reply, Responder, StreamCall, StreamHandler};
 use std::sync::Arc;
 
 /// A record, and who it is about.
@@ -20,8 +21,8 @@ struct Entry {
 }
 
 impl Entry {
-    fn end(self, audit: &Audit, code: Code) {
-        audit.write(self.record.end(&self.caller.user(&self.node), code));
+    fn end(self, audit: &Audit, code: Code, succeeded: Option<bool>) {
+        audit.write(self.record.end(&self.caller.user(&self.node), code, succeeded));
     }
 }
 
@@ -38,7 +39,11 @@ pub(super) fn unary(node: &Arc<Node>, path: &str, call: &Call, responder: Respon
     let (held, refusal) = held.map_or_else(|error| (None, Some(error)), |held| (held, None));
     let entry = Entry { node: node.clone(), record, caller: Caller::of(node, call), _held: held };
     let own = audit.clone();
-    let responder = responder.notify(move |code| entry.end(&own, code));
+    let is_txn = path == TXN;
+    let responder = responder.notify(move |answer| {
+        let succeeded = answer.ok().filter(|_| is_txn).and_then(succeeded);
+        entry.end(&own, answer.err().unwrap_or(Code::Ok), succeeded);
+    });
     match refusal {
         None => Some(responder),
         Some(error) => {
@@ -46,6 +51,25 @@ pub(super) fn unary(node: &Arc<Node>, path: &str, call: &Call, responder: Respon
             None
         }
     }
+}
+
+const TXN: &str = "/etcdserverpb.KV/Txn";
+
+/// Whether the comparisons of a transaction held, of its answer. One that is made while it is sent does not tell; only answers of
+/// transactions that write nothing are.
+fn succeeded(reply: &Reply) -> Option<bool> {
+    const HEADER: u64 = 1 << 3 | 2;
+    const SUCCEEDED: u64 = 2 << 3;
+    let Reply::Whole(message) = reply else { return None };
+    let mut rest = message.as_ref();
+    let mut key = varint::take(&mut rest);
+    if key == Some(HEADER) {
+        let len = usize::try_from(varint::take(&mut rest)?).ok()?;
+        rest = rest.get(len..)?;
+        key = varint::take(&mut rest);
+    }
+    // What is false is left out.
+    Some(key == Some(SUCCEEDED) && varint::take(&mut rest) == Some(1))
 }
 
 /// The record of a stream.
@@ -89,7 +113,7 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         if let Some(entry) = self.entry.take() {
-            entry.end(&self.audit, self.code.unwrap_or(Code::Canceled));
+            entry.end(&self.audit, self.code.unwrap_or(Code::Canceled), None);
         }
     }
 }
@@ -140,6 +164,27 @@ impl Watches {
     /// A watch was created, or refused.
     pub(super) fn record(&self, node: &Node, request: &WatchCreateRequest, code: Code) {
         let record = self.audit.begin(node.member_id, &self.peer, WATCH, Class::Read, &Named::watch(request));
-        self.audit.write(record.end(&self.caller.user(node), code));
+        self.audit.write(record.end(&self.caller.user(node), code, None));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::Message;
+    use api::etcdserverpb::{ResponseHeader, ResponseOp, TxnResponse};
+
+    #[test]
+    fn which_branch_ran_is_read_from_the_answer() {
+        let header = ResponseHeader { revision: 1 << 40, ..Default::default() };
+        for header in [None, Some(ResponseHeader::default()), Some(header)] {
+            for succeeded in [false, true] {
+                let answer = TxnResponse { header, succeeded, responses: vec![ResponseOp::default()] };
+                let message: Bytes = answer.encode_to_vec().into();
+                assert_eq!(super::succeeded(&Reply::Whole(message)), Some(succeeded), "{header:?}");
+            }
+        }
+        assert_eq!(succeeded(&Reply::Whole(Bytes::new())), Some(false));
+        assert_eq!(succeeded(&Reply::Whole(Bytes::from_static(&[0x0a, 9, 0]))), None);
     }
 }

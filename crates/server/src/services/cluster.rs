@@ -49,6 +49,7 @@ fn show(member: store::Member) -> Member {
         peer_ur_ls: member.peer_urls,
         client_ur_ls: member.client_urls,
         is_learner: member.is_learner,
+        zone: member.zone,
     }
 }
 

@@ -17,10 +17,12 @@ use rpc::{Address, Call, Reply, Responder, Status};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use store::{Author, Kvs, RangeAnswer, Space, TxnAnswer};
+use store::{Author, Kvs, RangeAnswer, Reached, Space, TxnAnswer};
 
 /// Answers up to this size are built in one piece; larger ones are produced as the client's window opens.
 const WHOLE_BYTES_MAX: usize = limits::TURN_BYTES_MAX;
+/// Pairs from this size on are not copied. Each costs a frame of its own.
+const LARGE_BYTES_MIN: usize = 16 * 1024;
 /// Memory for the pieces of a larger answer: one on its way, one being produced.
 const PIECES_BYTES: usize = 2 * WHOLE_BYTES_MAX;
 
@@ -135,7 +137,7 @@ fn encode_range(answer: RangeAnswer, header: &ResponseHeader, len: usize, claim:
     let mut tail = BytesMut::with_capacity(tail_len(&answer));
     put_tail(answer.more, answer.count, &mut tail);
     let parts = VecDeque::from([(answer.kvs, tail)]);
-    Reply::Parts { len, source: Box::new(PairsSource { ready: head, parts, _claim: claim }) }
+    Reply::Parts { len, source: PairsSource::new(head, parts, claim) }
 }
 
 /// The answer to a transaction of ranges. As for one range, the pairs of a long answer are copied as the client takes
@@ -207,7 +209,7 @@ fn encode_read_txn(
     if is_whole {
         return Reply::Whole(held(claim, head.freeze()));
     }
-    Reply::Parts { len, source: Box::new(PairsSource { ready: head, parts, _claim: claim }) }
+    Reply::Parts { len, source: PairsSource::new(head, parts, claim) }
 }
 
 /// Approximate memory of a transaction's range besides the places of its pairs, in bytes.
@@ -232,29 +234,43 @@ fn put_tail(more: bool, count: i64, out: &mut BytesMut) {
     varint::put_nonzero(out, 4, count as u64);
 }
 
-/// A long answer: only places of values are held, the bytes are copied as the client takes them.
+/// A long answer: only places of values are held. Small pairs are copied as the client takes them; large ones go to the socket from
+/// where they are stored.
 struct PairsSource {
-    /// Encoded bytes that the client has not taken yet: the beginning of the answer, a piece of it, or the rest of a
-    /// large value.
+    /// Encoded bytes that the client has not taken yet: the beginning of the answer, or a piece of it.
     ready: BytesMut,
+    /// The rest of a large pair, which follows `ready`.
+    large: Bytes,
     /// Pairs, and the encoded fields behind them.
     parts: VecDeque<(Kvs, BytesMut)>,
     _claim: Option<budget::Claim>,
 }
 
 impl PairsSource {
+    fn new(ready: BytesMut, parts: VecDeque<(Kvs, BytesMut)>, claim: Option<budget::Claim>) -> Box<PairsSource> {
+        Box::new(PairsSource { ready, large: Bytes::new(), parts, _claim: claim })
+    }
+
     fn piece(&mut self, bytes_max: usize) -> Option<Bytes> {
-        while self.ready.len() < bytes_max
+        while self.large.is_empty()
+            && self.ready.len() < bytes_max
             && let Some((kvs, tail)) = self.parts.front_mut()
         {
             let missing = bytes_max.saturating_sub(self.ready.len()).min(WHOLE_BYTES_MAX);
-            if kvs.encode_next(&mut self.ready, missing) {
-                self.ready.put_slice(tail);
-                self.parts.pop_front();
+            match kvs.encode_around(&mut self.ready, missing, LARGE_BYTES_MIN) {
+                Reached::Large(pair) => self.large = pair.into_bytes(),
+                Reached::Part => {}
+                Reached::All => {
+                    self.ready.put_slice(tail);
+                    self.parts.pop_front();
+                }
             }
         }
-        let piece = self.ready.split_to(self.ready.len().min(bytes_max));
-        (!piece.is_empty()).then(|| piece.freeze())
+        let piece = match self.ready.len().min(bytes_max) {
+            0 => self.large.split_to(self.large.len().min(bytes_max)),
+            len => self.ready.split_to(len).freeze(),
+        };
+        (!piece.is_empty()).then_some(piece)
     }
 }
 

@@ -19,7 +19,9 @@ use telemetry::logging::{self, Value};
 
 pub(super) fn alarm(node: &Arc<Node>, call: Call, request: Permitted<Alarms, AlarmRequest>, responder: Responder) {
     match node.store.alarm_check(&request) {
-        Ok(()) => propose(node, request.author(), RaftRequest::Alarm, &call.message, call.is_alone, responder),
+        // Never on this thread's own turn of consensus, which would overtake what is queued: a client that was refused
+        // for lack of space must find the alarm that its refusal raised.
+        Ok(()) => propose(node, request.author(), RaftRequest::Alarm, &call.message, false, responder),
         Err(error) => refuse(responder, error),
     }
 }
@@ -35,6 +37,14 @@ fn answer_status(node: &Node) -> Result<Reply, Status> {
     let mut errors: Vec<String> = Vec::new();
     if leader == 0 {
         errors.push(api::Error::NoLeader.message().into());
+    }
+    if node.link.as_ref().is_some_and(|link| !link.has_source()) {
+        errors.push("etcdserver: this observer follows nobody at the moment".into());
+    }
+    if node.store.memory_is_low() {
+        let memory = &node.metrics.memory;
+        let (used, budget) = (memory.used_bytes.load(Ordering::Relaxed), memory.budget_bytes.load(Ordering::Relaxed));
+        errors.push(format!("etcdserver: the memory budget of this member is used up: {used} of {budget} bytes"));
     }
     errors.extend(node.store.alarms().iter().map(|alarm| {
         let name = AlarmType::try_from(alarm.alarm).map_or("NONE", |kind| kind.as_str_name());
@@ -55,6 +65,7 @@ fn answer_status(node: &Node) -> Result<Reply, Status> {
         storage_version: node.storage_version(),
         db_size_quota: node.store.quota_bytes().map_or(0, |quota| quota as i64),
         downgrade_info: Some(DowngradeInfo { enabled: downgrade.enabled, target_version: downgrade.target_version }),
+        zone: node.config.zone.clone(),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use super::lock_queue::LockQueue;
 use super::{
-    auth, cluster, downgrade, election, health, kv, lease, lock, maintenance, observe, snapshot, stream, watch,
+    archive, auth, cluster, downgrade, election, health, kv, lease, lock, maintenance, observe, snapshot, stream, watch,
 };
 use crate::auth::rules::{Alarms, Anyone, Keys, Open, Own, Parts, Root, User};
 use crate::auth::{Handler, Opens};
@@ -114,6 +114,7 @@ methods! {
     Leader Unary "/v3electionpb.Election/Leader" Parts election::leader;
     Observe ServerStream "/v3electionpb.Election/Observe" Parts observe::Observe::new;
     Resign Unary "/v3electionpb.Election/Resign" Parts election::resign;
+    Entries Unary "/cairnpb.Archive/Entries" Root archive::entries;
     HealthCheck Unary "/grpc.health.v1.Health/Check" Open health::check;
     HealthList Unary "/grpc.health.v1.Health/List" Open health::list;
     HealthWatch ServerStream "/grpc.health.v1.Health/Watch" Open health::Watch::new;

@@ -6,6 +6,7 @@
     allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
 )]
 
+mod archive;
 mod audited;
 mod auth;
 mod auth_retry;
@@ -70,7 +71,7 @@ fn needs_leader(metadata: &rpc::Metadata) -> bool {
 /// Whether a learner answers this call: the calls of operators, and serializable reads.
 fn is_for_learners(rpc: Rpc, message: &Bytes) -> bool {
     match rpc {
-        Rpc::Status | Rpc::Snapshot | Rpc::HealthCheck | Rpc::HealthList => true,
+        Rpc::Status | Rpc::Snapshot | Rpc::Entries | Rpc::HealthCheck | Rpc::HealthList => true,
         Rpc::Range => unread::decode::<RangeRequest>(message.clone()).is_ok_and(|request| request.serializable),
         _ => false,
     }
@@ -128,7 +129,7 @@ impl Services {
         if node.status.is_learner() && !is_for_learners(rpc, &Bytes::new()) {
             return Err(api::Error::NotSupportedForLearner.into());
         }
-        early::admit(node, rpc, &Bytes::new())?;
+        early::admit(node, rpc, &Bytes::new()).map_err(|error| early::refusal(error, needs_leader(&call.metadata)))?;
         self.admit(&call.metadata)?;
         let begin = begin(rpc).ok_or_else(|| Status::new(Code::Internal, "a unary method was called as a stream"))?;
         let span = node.tracer.as_ref().and_then(|tracer| tracing::stream(tracer, path, &call));

@@ -4,6 +4,7 @@ use super::reply::decode;
 use crate::auth::{CatchUp, Request};
 use crate::config;
 use crate::node::Node;
+use api::cairnpb::EntriesRequest;
 use api::etcdserverpb::{
     AlarmRequest, AuthDisableRequest, AuthEnableRequest, AuthRoleAddRequest, AuthRoleDeleteRequest, AuthRoleGetRequest,
     AuthRoleGrantPermissionRequest, AuthRoleListRequest, AuthRoleRevokePermissionRequest, AuthStatusRequest,
@@ -63,7 +64,8 @@ requests! {
     DefragmentRequest Refusal, empty;
     HashRequest Refusal, empty;
     HashKvRequest Refusal;
-    SnapshotRequest Token, empty;
+    SnapshotRequest Token;
+    EntriesRequest Token;
     MoveLeaderRequest Refusal;
     DowngradeRequest Refusal;
     AuthEnableRequest Refusal;

@@ -21,8 +21,7 @@ impl Shares {
     }
 
     /// Watches of all clients.
-    #[cfg(test)]
-    pub(super) fn taken(&self) -> u64 {
+    pub(crate) fn taken(&self) -> u64 {
         self.member.taken()
     }
 

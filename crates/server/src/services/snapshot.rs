@@ -1,11 +1,11 @@
-//! `Maintenance.Snapshot`: the data as an etcd backend file, followed by its SHA-256.
+//! `Maintenance.Snapshot`: the data as an etcd backend file, or what it has more than an earlier one, followed by its SHA-256.
 
 use super::reply::unanswered;
 use crate::auth::Permitted;
 use crate::auth::rules::Root;
 use crate::node::Node;
 use api::etcdserverpb::{SnapshotRequest, SnapshotResponse};
-use api::{Error, Message, limits};
+use api::{Code, Error, Message, limits};
 use bytes::Bytes;
 use contain::lock;
 use rpc::{Address, Outbound, Status, StreamCall, StreamHandler, StreamWaker};
@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use store::Image;
+use store::increment::Since;
 use telemetry::logging::{self, Value};
 
 /// Bytes of the file in one message, as etcd cuts it.
@@ -30,6 +31,8 @@ pub(super) struct Snapshot {
     waker: StreamWaker,
     planned: Planned,
     image: Option<Sending>,
+    /// What the client has already, if it asked for what came after.
+    since: Option<Since>,
     /// Taken once the caller is permitted, so that a client without permission cannot take the places of others.
     _place: Place,
     began: Instant,
@@ -97,14 +100,20 @@ impl Snapshot {
     pub(super) fn begin(
         node: &Arc<Node>,
         call: StreamCall,
-        _: Permitted<Root, SnapshotRequest>,
+        request: Permitted<Root, SnapshotRequest>,
     ) -> Result<Snapshot, Status> {
+        let since = request.since.map(|since| Since {
+            revision: since.revision,
+            compact_revision: since.compact_revision,
+            start: since.start,
+        });
         let place = Place::take(node).ok_or(Error::TooManyRequests)?;
         let snapshot = Snapshot {
             node: node.clone(),
             waker: call.waker,
             planned: Planned::default(),
             image: None,
+            since,
             _place: place,
             began: Instant::now(),
             client: call.peer.address,
@@ -114,11 +123,15 @@ impl Snapshot {
     }
 
     fn plan(&self) -> bool {
-        let (node, planned, waker, wanted) =
-            (self.node.clone(), self.planned.clone(), self.waker.clone(), self.waker.clone());
+        let (node, planned, since) = (self.node.clone(), self.planned.clone(), self.since);
+        let (waker, wanted) = (self.waker.clone(), self.waker.clone());
         let work = move || {
-            let image = node.snapshot(&|| !waker.is_canceled()).map(|(_, image)| image);
-            *lock(&planned) = Some(image.map_err(|unread| unanswered(&node, unread)));
+            let wanted = || !waker.is_canceled();
+            let image = match since {
+                None => node.snapshot(&wanted).map(|(_, image)| image).map_err(|unread| unanswered(&node, unread)),
+                Some(since) => increment(&node, &since, &wanted),
+            };
+            *lock(&planned) = Some(image);
             waker.wake();
         };
         self.node.slow.try_run_while(move || !wanted.is_canceled(), work)
@@ -136,7 +149,7 @@ impl Snapshot {
             if !out.has_room() {
                 return Ok(());
             }
-            if !sending.send_blob(out) {
+            if !sending.send_blob(self.since.is_some(), out) {
                 let took = self.began.elapsed();
                 self.node.metrics.disk.snapshot.observe(took);
                 self.is_sent = true;
@@ -149,9 +162,21 @@ impl Snapshot {
     }
 }
 
+/// What came after `since`.
+fn increment(node: &Node, since: &Since, wanted: &dyn Fn() -> bool) -> Result<Image, Status> {
+    loop {
+        let job = node.capture()?;
+        job.check_since(since).map_err(|why| Status::new(Code::FailedPrecondition, why))?;
+        let image = job.increment_while(since, node.cluster_id, wanted).map_err(|unread| unanswered(node, unread))?;
+        if let Some(image) = image {
+            return Ok(image);
+        }
+    }
+}
+
 impl Sending {
     /// Sends one blob; after the last one the hash. False when all is sent.
-    fn send_blob(&mut self, out: &mut Outbound<'_>) -> bool {
+    fn send_blob(&mut self, increment: bool, out: &mut Outbound<'_>) -> bool {
         if self.rest.is_empty() {
             self.rest = self.image.next(BLOB_BYTES * BLOBS_PER_TURN).unwrap_or_default();
         }
@@ -167,7 +192,7 @@ impl Sending {
             blob
         };
         let version = api::version::STORAGE.to_string();
-        let response = SnapshotResponse { header: None, remaining_bytes: self.remaining, blob, version };
+        let response = SnapshotResponse { header: None, remaining_bytes: self.remaining, blob, version, increment };
         out.send(response.encode_to_vec().into());
         if ended {
             out.finish(Status::OK);

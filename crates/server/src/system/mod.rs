@@ -3,40 +3,15 @@
 mod disk_priority;
 pub(crate) mod file_stamp;
 mod memory;
-pub(crate) mod notify;
 pub(crate) mod socket_file;
 
 pub(crate) use disk_priority::{check_disk_priority, set_disk_priority};
+pub(crate) use host::{notify, open_files_limit, raise_open_files};
 pub(crate) use memory::lock_memory;
 
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
-use telemetry::logging;
-
-/// Raises the limit of open files to its hard limit: with the usual soft limit of 1024 a server loses clients.
-pub(crate) fn raise_open_files() {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the pointer is valid for the call.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
-        return;
-    }
-    let before = limit.rlim_cur;
-    limit.rlim_cur = limit.rlim_max;
-    // SAFETY: as above.
-    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) } != 0 {
-        limit.rlim_cur = before;
-    }
-    logging::info("open file limit", &[("before", before.into()), ("now", limit.rlim_cur.into())]);
-}
-
-/// The limit of open files.
-pub(crate) fn open_files_limit() -> u64 {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the pointer is valid for the call.
-    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
-    limit.rlim_cur
-}
 
 /// Connections that clients may have: the files of the store and of the log, and the other members, must find descriptors whatever
 /// clients do. There is one for each segment of 64 MB.

@@ -13,7 +13,6 @@ mod gate;
 mod keeper;
 mod material;
 mod peers;
-mod selfsigned;
 mod suites;
 
 pub(crate) use gate::ClientGate;
@@ -85,7 +84,7 @@ pub(crate) struct Tls {
 impl Tls {
     /// Reads what the configuration names, and makes the certificates that it asks for. The error names flag and file.
     pub(crate) fn start(config: &Config) -> Result<Tls, String> {
-        let hosts = |urls: &[String]| urls.iter().filter_map(|url| selfsigned::host(url)).collect::<Vec<String>>();
+        let hosts = |urls: &[String]| urls.iter().filter_map(|url| trust::host_of_url(url)).collect::<Vec<String>>();
         let listeners =
             |list: &[crate::config::Listen]| list.iter().map(|listen| listen.url.clone()).collect::<Vec<_>>();
         let client = [listeners(&config.listen_client), listeners(&config.listen_metrics)].concat();
@@ -94,7 +93,7 @@ impl Tls {
             let mut options = options.clone();
             if options.auto {
                 let dir = config.data_dir.join("fixtures").join(role.name());
-                let files = selfsigned::ensure(&dir, &hosts(urls), options.self_signed_validity_years)
+                let files = trust::self_signed(&dir, &hosts(urls), options.self_signed_validity_years)
                     .map_err(|why| format!("--{}auto-tls: {why}", role.prefix()))?;
                 (options.cert_file, options.key_file) = (Some(files.cert), Some(files.key));
             }

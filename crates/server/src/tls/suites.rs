@@ -1,49 +1,9 @@
-//! Versions and cipher suites, by the names that etcd's flags have for them.
+//! Versions and cipher suites that are spoken.
 
 use crate::config::{Tls, TlsVersion};
-use rustls::crypto::{CryptoProvider, ring};
-use rustls::{CipherSuite, SupportedProtocolVersion, version};
+use rustls::crypto::CryptoProvider;
+use rustls::{SupportedProtocolVersion, version};
 use std::sync::Arc;
-
-/// Suites that etcd knows and that are not to be had here: without forward secrecy, or with modes that were attacked.
-const OUT_OF_DATE: &[&str] = &[
-    "TLS_RSA_WITH_RC4_128_SHA",
-    "TLS_RSA_WITH_3DES_EDE_CBC_SHA",
-    "TLS_RSA_WITH_AES_128_CBC_SHA",
-    "TLS_RSA_WITH_AES_256_CBC_SHA",
-    "TLS_RSA_WITH_AES_128_CBC_SHA256",
-    "TLS_RSA_WITH_AES_128_GCM_SHA256",
-    "TLS_RSA_WITH_AES_256_GCM_SHA384",
-    "TLS_ECDHE_ECDSA_WITH_RC4_128_SHA",
-    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
-    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
-    "TLS_ECDHE_RSA_WITH_RC4_128_SHA",
-    "TLS_ECDHE_RSA_WITH_3DES_EDE_CBC_SHA",
-    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
-    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
-    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
-    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256",
-];
-
-/// The suite of a name.
-fn find(name: &str) -> Option<CipherSuite> {
-    Some(match name {
-        "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256" => CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
-        "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384" => CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
-        "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305" | "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256" => {
-            CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256
-        }
-        "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256" => CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
-        "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384" => CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
-        "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305" | "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256" => {
-            CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256
-        }
-        "TLS_AES_128_GCM_SHA256" => CipherSuite::TLS13_AES_128_GCM_SHA256,
-        "TLS_AES_256_GCM_SHA384" => CipherSuite::TLS13_AES_256_GCM_SHA384,
-        "TLS_CHACHA20_POLY1305_SHA256" => CipherSuite::TLS13_CHACHA20_POLY1305_SHA256,
-        _ => return None,
-    })
-}
 
 /// What is spoken.
 pub(super) struct Dialect {
@@ -51,30 +11,9 @@ pub(super) struct Dialect {
     pub(super) versions: Vec<&'static SupportedProtocolVersion>,
 }
 
-/// What `options` allow. As in Go, the list of suites is one for TLS 1.2: with TLS 1.3 there is no bad choice.
+/// What `options` allow.
 pub(super) fn dialect(options: &Tls) -> Result<Dialect, String> {
-    let mut provider = ring::default_provider();
-    if !options.cipher_suites.is_empty() {
-        let mut wanted = Vec::new();
-        for name in &options.cipher_suites {
-            match find(name) {
-                Some(suite) => wanted.push(suite),
-                None if OUT_OF_DATE.contains(&name.as_str()) => {}
-                None => return Err(format!("unexpected TLS cipher suite {name:?}")),
-            }
-        }
-        let is_wanted = |suite: CipherSuite| wanted.contains(&suite);
-        provider.cipher_suites.retain(|suite| suite.tls13().is_some() || is_wanted(suite.suite()));
-        // In the order of the flag, as far as it has one.
-        provider.cipher_suites.sort_by_key(|suite| wanted.iter().position(|wanted| *wanted == suite.suite()));
-        if !provider.cipher_suites.iter().any(|suite| suite.tls13().is_none()) {
-            let names = options.cipher_suites.join(",");
-            return Err(format!(
-                "--cipher-suites {names}: none of them can be used with HTTP/2 and TLS1.2; name at least one of \
-                 TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 or TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
-            ));
-        }
-    }
+    let provider = trust::provider(&options.cipher_suites, "cipher-suites")?;
     let mut versions = Vec::new();
     if options.max_version != Some(TlsVersion::V12) {
         versions.push(&version::TLS13);

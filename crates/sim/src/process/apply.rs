@@ -18,23 +18,36 @@ const ENOSPC: i32 = 28;
 /// The end of the names of the store's files that are not needed any more.
 const INTAKE_SUFFIX: &str = ".intake";
 
+/// The result of a request.
+struct Done {
+    index: u64,
+    request_id: u64,
+    result: Result<Response, api::Error>,
+    /// What it did, if it passed the member's quota and is answered with an error for it.
+    over_quota: Option<Response>,
+}
+
 /// The results of applying a batch.
 #[derive(Default)]
 struct Outcomes {
-    done: Vec<(u64, u64, Result<Response, api::Error>)>,
+    done: Vec<Done>,
     changes: Vec<(u64, raftpb::ConfChange)>,
+    over_quota: Option<Response>,
 }
 
 impl Sink for Outcomes {
     fn done(&mut self, index: u64, request_id: u64, result: Result<Response, api::Error>) {
-        self.done.push((index, request_id, result));
+        let over_quota = self.over_quota.take();
+        self.done.push(Done { index, request_id, result, over_quota });
     }
 
     fn conf_change(&mut self, index: u64, change: raftpb::ConfChange) {
         self.changes.push((index, change));
     }
 
-    fn raise_no_space(&mut self) {}
+    fn over_quota(&mut self, response: &Response) {
+        self.over_quota = Some(response.clone());
+    }
 }
 
 impl Machine {
@@ -80,12 +93,11 @@ impl Machine {
         let before = self.applier.applied_index();
         let mut outcomes = Outcomes::default();
         disk_result(&self.disk, self.applier.apply(entries, &mut outcomes))?;
-        let Outcomes { done, changes } = outcomes;
+        let Outcomes { done, changes, .. } = outcomes;
         let mut results = done.into_iter().peekable();
         for entry in entries.iter().filter(|entry| entry.index() > before) {
-            let result = results.next_if(|(index, ..)| *index == entry.index());
-            let result = result.map(|(_, request_id, result)| (request_id, result));
-            self.applied(env, entry, result);
+            let done = results.next_if(|done| done.index == entry.index());
+            self.applied(env, entry, done);
         }
         for (index, change) in changes {
             if change.r#type() == raftpb::ConfChangeType::ConfChangeRemoveNode {
@@ -112,23 +124,36 @@ impl Machine {
         Ok(())
     }
 
-    fn applied(&mut self, env: &mut Env, entry: &raftpb::Entry, done: Option<(u64, Result<Response, api::Error>)>) {
+    fn applied(&mut self, env: &mut Env, entry: &raftpb::Entry, done: Option<Done>) {
         let index = entry.index();
-        let is_first = env.ledger.applies(self.id, index, done.as_ref().map(|(_, result)| result));
+        // What it did, whatever it is answered: that is the same on every member.
+        let effect = done.as_ref().map(|done| done.over_quota.clone().map_or_else(|| done.result.clone(), Ok));
+        let is_first = env.ledger.applies(self.id, index, effect.as_ref());
         if is_first {
             // The model is taken out and put back, because it needs the ledger while it is changed.
             if let Some(mut model) = env.history.model.take() {
-                env.ledger.teach(&mut model, index, done.as_ref().map(|(_, result)| result));
+                env.ledger.teach(&mut model, index, effect.as_ref());
                 env.history.model = Some(model);
             }
         }
-        let Some((request_id, result)) = done else { return };
+        let Some(Done { request_id, result, over_quota, .. }) = done else { return };
         if is_first {
+            env.ledger.proposed(request_id, entry);
             env.history.applied(request_id, index);
             note_expiry(env, request_id, entry, &result);
         }
-        if let Ok(response) = &result {
-            self.lessor.applied(response, env.now_us / 1000);
+        if over_quota.is_some() {
+            assert!(env.plan.may_fill(), "entry {index} found no space, and there is enough");
+            self.raise_no_space(env);
+        }
+        if let Some(response) = result.as_ref().ok().or(over_quota.as_ref()) {
+            self.lessor.applied(response, self.clock.now_ms(env));
+            self.forgotten(request_id);
+            match response {
+                Response::Alarm(_) => self.no_space.reset(),
+                Response::Auth(_, event) => self.tokens.applied(event, self.clock.now_ms(env)),
+                _ => {}
+            }
         }
         if let Some(waiting) = self.pending.take(request_id) {
             env.answer(waiting.waiter.operation, Answer::Applied { index, result: result.map(Box::new) });
@@ -182,7 +207,7 @@ pub(super) fn give_back(disk: &SimDisk, reaper: &Reaper, bytes: u64) -> Result<(
     disk.fail_shrinking(refuses.then_some(EIO));
     let step = reaper.step(bytes);
     disk.fail_shrinking(None);
-    if refuses && !disk.is_cut() {
+    if refuses && !disk.is_cut() && disk.errors() == 0 {
         return match step {
             Err(error) if error.is_fatal => panic!("a directory was not synced on a disk that works: {error}"),
             _ => Ok(()),

@@ -13,7 +13,7 @@ impl Process {
     /// Writes the replica's next batch to the log. No other batch may be under way. Returns true if the batch is
     /// already done because it needed no sync: then there may be another one.
     pub(super) fn write_log(&mut self, env: &mut Env) -> bool {
-        let batch = self.replica.take_log_batch(now(env));
+        let batch = self.replica.take_log_batch(now(&self.machine.clock, env));
         if batch.is_empty() {
             return false;
         }

@@ -1,31 +1,53 @@
 //! The simulated process around a replica: the store, the tables of waiters, the network, and the checks.
 
 use super::{Parts, PowerCut, disk_result};
+use crate::clock::Clock;
+use crate::connection::Connection;
 use crate::env::Env;
 use crate::mutation::Mutation;
 use crate::operation::{Answer, Request};
 use crate::removals::VOTERS_KEPT;
 use crate::schedule::Event;
+use crate::settings::Settings;
 use crate::shadow::Shadow;
 use crate::trace::trace;
 use api::Message as _;
-use api::etcdserverpb::{InternalRaftRequest, LeaseRevokeRequest, RangeRequest, RequestHeader};
+use api::etcdserverpb::{InternalRaftRequest, LeaseRevokeRequest, RangeRequest};
 use api::raftpb::{ConfChange, ConfChangeType, ConfState, Entry, Message, SnapshotMetadata};
 use bytes::Bytes;
 use disk::sim::SimDisk;
 use replica::{
     ApplyQueue, CheckpointDue, CheckpointPace, Inputs, Lessor, Member, Mistake, Note, Now, Pending, Proof, Proposal,
-    ReadIndex, Status, Work,
+    ReadIndex, Status, Tokens, Work,
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Applier, CheckpointJob, Export, Prepared, Store};
+use store::{Applier, CheckpointJob, Export, NoSpaceAlarm, Prepared, Space, Store};
 use wal::Wal;
+
+/// How long tokens live after their last use: not as long as the pauses of some clients, and longer than any run.
+const TOKENS_SHORT: Duration = Duration::from_millis(1_500);
+const TOKENS_LONG: Duration = Duration::from_secs(24 * 3600);
 
 /// A client that waits for a proposal.
 pub(crate) struct Waiter {
     pub(crate) operation: usize,
+    /// What the proposal may add to the store.
+    _space: Space,
+    /// It is the member itself, which raises its alarm.
+    pub(super) raises_alarm: bool,
+}
+
+impl Waiter {
+    pub(super) fn new(operation: usize) -> Waiter {
+        Waiter::holding(Space::default(), operation)
+    }
+
+    pub(super) fn holding(space: Space, operation: usize) -> Waiter {
+        Waiter { operation, _space: space, raises_alarm: false }
+    }
 }
 
 impl replica::Waiter for Waiter {}
@@ -64,6 +86,17 @@ pub(crate) struct Machine {
     /// Whether the member knows the configuration, from its checkpoint or from replayed entries.
     knows_members: bool,
     pub(crate) proof: Option<Proof>,
+    /// The connections of clients that watch, by client.
+    pub(crate) connections: BTreeMap<usize, Connection>,
+    /// Entries that take a lease checkpoint back: the lease, and the number of the checkpoint.
+    pub(super) taken_back: BTreeMap<u64, (i64, u64)>,
+    pub(crate) clock: Clock,
+    pub(super) no_space: NoSpaceAlarm,
+    pub(super) tokens: Tokens<BuildHasherDefault<DefaultHasher>>,
+    /// Tokens of entries behind this one are known here.
+    pub(super) tokens_from: u64,
+    /// When lease checkpoints were written last.
+    pub(super) checkpointed_us: u64,
 }
 
 impl Machine {
@@ -71,7 +104,10 @@ impl Machine {
     pub(super) fn new(env: &Env, parts: Parts) -> (Machine, Member, Wal) {
         let Parts { host, boot, id, raft, applier, wal, disk, log } = parts;
         let store = applier.store().clone();
-        let pace = CheckpointPace { entries: env.plan.checkpoint_entries, gap: Duration::ZERO, age_max: Duration::MAX };
+        let tokens_from = applier.applied_index();
+        let tokens_ttl = if env.plan.extras.tokens_expire { TOKENS_SHORT } else { TOKENS_LONG };
+        let entries = Settings::of(&env.plan, host).checkpoint_entries;
+        let pace = CheckpointPace { entries, gap: Duration::ZERO, age_max: Duration::MAX };
         let in_place_entries_max = if env.plan.apply_us == 0 { replica::APPLY_IN_PLACE_ENTRIES_MAX } else { 0 };
         let machine = Machine {
             host,
@@ -95,14 +131,22 @@ impl Machine {
             last_status: None,
             leads_in: 0,
             proof: None,
+            connections: BTreeMap::new(),
+            taken_back: BTreeMap::new(),
+            clock: Clock::new(env, host, boot),
+            no_space: NoSpaceAlarm::default(),
+            tokens: Tokens::new(tokens_ttl, BuildHasherDefault::default()),
+            tokens_from,
+            checkpointed_us: 0,
         };
         (machine, raft, wal)
     }
 
     /// Ends requests that take too long.
     pub(super) fn expire(&mut self, env: &mut Env) {
-        let Some(before_ms) = (env.now_us / 1000).checked_sub(env.plan.request_timeout_us / 1000) else { return };
+        let Some(before_ms) = self.clock.now_ms(env).checked_sub(env.plan.request_timeout_us / 1000) else { return };
         for late in self.pending.expire(before_ms) {
+            self.not_raised(&late.waiter);
             env.answer(late.waiter.operation, Answer::Unknown);
         }
         for late in self.reads.expire(before_ms).reads {
@@ -122,8 +166,13 @@ impl Machine {
             Request::Read { range, .. } => self.read(env, read.operation, &range),
             Request::KeepAlive { lease } => {
                 self.lessor.confirm(read.asked_us / 1000);
+                if self.is_noted(lease) {
+                    // The checkpoint of an earlier time must be void before the client is promised more.
+                    self.forget_checkpoint(env, lease);
+                    return env.answer(read.operation, Answer::Refused);
+                }
                 // Only the leader keeps the deadline.
-                let answer = match self.lessor.renew(lease, env.now_us / 1000) {
+                let answer = match self.lessor.renew(lease, self.clock.now_ms(env)) {
                     Some(ttl_seconds) => Answer::Renewed { lease, ttl_seconds },
                     None => Answer::Refused,
                 };
@@ -145,8 +194,8 @@ impl Machine {
 
     /// Renews a lease without a read index of its own, if the last one is new enough.
     pub(super) fn renew_at_once(&mut self, env: &mut Env, operation: usize, lease: i64) -> bool {
-        let now_ms = env.now_us / 1000;
-        if !self.lessor.renews_at_once(lease, now_ms) {
+        let now_ms = self.clock.now_ms(env);
+        if !self.lessor.renews_at_once(lease, now_ms) || self.is_noted(lease) {
             return false;
         }
         let renewed = self.lessor.renew(lease, now_ms);
@@ -275,6 +324,8 @@ impl replica::Shell for Shell<'_> {
         let conf_state = metadata.conf_state.clone().unwrap_or_default();
         self.env.ledger.restored_members(machine.id, index, &conf_state);
         self.env.ledger.hash(machine.id, index, machine.store.hash());
+        machine.tokens.clear();
+        machine.tokens_from = index;
         machine.note_members(self.env);
         Ok(())
     }
@@ -299,6 +350,7 @@ impl replica::Shell for Shell<'_> {
             api::Error::TooManyRequests | api::Error::NotPrimaryLessor | api::Error::MemberNotEnoughStarted
         );
         for waiter in waiters {
+            self.machine.not_raised(&waiter);
             let answer = if is_refusal { Answer::Refused } else { Answer::Unknown };
             self.env.answer(waiter.operation, answer);
         }
@@ -318,14 +370,14 @@ impl replica::Shell for Shell<'_> {
         let env = &mut *self.env;
         let id = env.request_id();
         let request = InternalRaftRequest {
-            header: Some(RequestHeader { id, ..Default::default() }),
+            header: Some(self.machine.as_member(id)),
             lease_revoke: Some(LeaseRevokeRequest { id: lease }),
             ..Default::default()
         };
         trace!(env, "{} lets lease {lease} expire", self.machine.host);
         let data: Bytes = request.encode_to_vec().into();
         let operation = env.history.begin(env.now_us, None, id, Request::Write(data.clone()));
-        Some(Proposal { id, data, waiter: Waiter { operation }, term: None })
+        Some(Proposal { id, data, waiter: Waiter::new(operation), term: None })
     }
 
     fn publish(&mut self, status: &Status, _log_bytes: u64, _now: Now) {

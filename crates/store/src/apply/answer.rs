@@ -36,8 +36,9 @@ pub trait Sink {
     /// A configuration change was recorded, and Raft must be told. One that the cluster refuses comes with node id 0, which
     /// changes nothing.
     fn conf_change(&mut self, index: u64, change: raftpb::ConfChange);
-    /// An entry that passed the quota was applied: the NOSPACE alarm is due.
-    fn raise_no_space(&mut self);
+    /// An entry passed this member's quota: it was applied as the response says, and is answered with [`Error::NoSpace`]. The NOSPACE
+    /// alarm is due. Told before the entry is done.
+    fn over_quota(&mut self, response: &Response);
 }
 
 /// Applying stopped for good: the member must end.
@@ -85,7 +86,7 @@ pub enum Fatal {
 pub(super) enum Outcome {
     Done { index: u64, request_id: u64, result: Result<Response, Error> },
     ConfChange { index: u64, change: raftpb::ConfChange },
-    NoSpace,
+    OverQuota(Response),
 }
 
 /// A header that carries a revision.

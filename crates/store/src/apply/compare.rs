@@ -1,6 +1,7 @@
 //! The conditions of transactions.
 
 use crate::log::parse;
+use crate::mistake::Mistake;
 use crate::read::View;
 use crate::types::Version;
 use api::KeyRange;
@@ -81,6 +82,7 @@ fn against(view: &impl View, compare: &Compare, version: &Version) -> Ordering {
     match CompareTarget::try_from(compare.target) {
         Ok(CompareTarget::Version) => version.version.cmp(&number(compare)),
         Ok(CompareTarget::Create) => version.create.cmp(&number(compare)),
+        Ok(CompareTarget::Mod) if Mistake::ComparesOtherRevision.is_planted() => version.create.cmp(&number(compare)),
         Ok(CompareTarget::Mod) => version.rev.main.cmp(&number(compare)),
         Ok(CompareTarget::Lease) => view.stored(version.loc, |stored| parse(stored).lease).cmp(&number(compare)),
         Ok(CompareTarget::Value) => {

@@ -7,8 +7,11 @@ use crate::read::View;
 use crate::types::Version;
 use api::KeyRange;
 use api::etcdserverpb::{DeleteRangeRequest, DeleteRangeResponse};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use std::ops::ControlFlow;
+
+/// Keys that are found are kept in pieces of this size.
+const NAMES_BYTES: usize = 64 * 1024;
 
 impl Applier {
     /// Deletes a range of keys, of its own or in a transaction.
@@ -32,19 +35,20 @@ impl Applier {
 
     /// The live keys of a range, in order.
     fn find(&self, range: KeyRange<'_>) -> Vec<(Bytes, Version)> {
-        let mut names = Vec::new();
+        // Few allocations for many keys, and none that has to grow: of millions of keys that would be a second copy.
+        let mut names = BytesMut::new();
         let mut found = Vec::new();
         self.staging().scan(range, self.current(), &mut |key, version| {
+            if names.capacity() < key.len() {
+                // A single key, which is what most deletions find, takes what it needs.
+                let next = if found.is_empty() { key.len() } else { NAMES_BYTES.max(key.len()) };
+                names = BytesMut::with_capacity(next);
+            }
             names.extend_from_slice(key);
-            found.push((names.len(), *version));
+            found.push((names.split().freeze(), *version));
             ControlFlow::Continue(())
         });
-        // One allocation for all keys.
-        let names = Bytes::from(names);
-        let mut start = 0;
-        let split =
-            found.into_iter().map(|(end, version)| (names.slice(std::mem::replace(&mut start, end)..end), version));
-        split.collect()
+        found
     }
 
     /// Deletes one key if it exists.

@@ -6,6 +6,7 @@ use super::command::Command;
 use super::quota;
 use super::txn::newest_revision_named;
 use crate::log::write;
+use crate::mistake::Mistake;
 use crate::read::read_revision;
 use crate::state::Lease;
 use crate::state::auth::{Ask, AuthEvent, Author, Change as AuthChange};
@@ -34,6 +35,9 @@ impl Applier {
         }
         // Members differ in what they have left. So the entry is applied, and only the replicated alarm refuses the next ones.
         let over = self.store.over_quota(if cost > 0 { cost + self.log.pending_bytes() } else { 0 });
+        if over && Mistake::OverQuotaIsNotApplied.is_planted() {
+            return Ok(Err(Error::NoSpace));
+        }
         let result = match command {
             Command::Put(request) => self.put(request).map(Response::Put),
             Command::DeleteRange(request) => {
@@ -82,11 +86,13 @@ impl Applier {
             Command::Other => Ok(Response::None),
         };
         self.counts.end_step();
-        if over && result.is_ok() {
-            self.outcomes.push(Outcome::NoSpace);
-            return Ok(Err(Error::NoSpace));
+        match result {
+            Ok(response) if over => {
+                self.outcomes.push(Outcome::OverQuota(response));
+                Ok(Err(Error::NoSpace))
+            }
+            result => Ok(result),
         }
-        Ok(result)
     }
 
     /// Whether the author of an entry may have what it asks for. Asked before it was proposed too, but users and permissions may
@@ -100,6 +106,7 @@ impl Applier {
             Command::Put(request) => Ask::Put(request),
             Command::DeleteRange(request) => Ask::DeleteRange(request),
             Command::Txn(request) => Ask::Txn(request),
+            Command::LeaseRevoke(_) if Mistake::RevokeAsksNobody.is_planted() => return Ok(()),
             Command::LeaseRevoke(request) => Ask::Lease(request.id),
             // Its password was checked under this revision. etcd's members do not write one.
             Command::Auth(AuthChange::Authenticate(_))
@@ -167,7 +174,11 @@ impl Applier {
         let Some(Lease { id, .. }) = self.store.leases.get(id) else { return Err(Error::LeaseNotFound) };
         failpoint::point!(LEASE_BEFORE_REVOKE);
         for key in self.store.leases.keys(id) {
-            self.delete(key);
+            if Mistake::RevokeLeavesKeys.is_planted() {
+                self.store.leases.attach(&key, 0);
+            } else {
+                self.delete(key);
+            }
         }
         self.store.leases.revoke(id);
         Ok(LeaseRevokeResponse { header: header(self.current()) })

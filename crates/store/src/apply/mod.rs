@@ -16,6 +16,7 @@ mod counts;
 mod delete;
 mod delete_reserve;
 mod execute;
+pub(crate) mod no_space;
 mod overlay;
 mod publish;
 mod put;

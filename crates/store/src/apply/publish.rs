@@ -2,6 +2,7 @@
 
 use super::applier::Applier;
 use crate::log::write;
+use crate::mistake::Mistake;
 use crate::read::KeySpan;
 use crate::types::{Loc, Version};
 use crate::watch::{Event, Kind, Publication};
@@ -100,11 +101,24 @@ fn tell(publication: Publication<'_>, published: i64, changes: &[Change], events
             &built
         }
     };
+    let twice: Vec<Event>;
+    let events = if Mistake::TellsTransactionsTwice.is_planted() {
+        twice = told_twice(events);
+        &twice
+    } else {
+        events
+    };
     let revisions: Vec<(i64, &[Event])> = events
         .chunk_by(|a, b| a.rev.main == b.rev.main)
         .filter_map(|chunk| Some((chunk.first()?.rev.main, chunk)))
         .collect();
     publication.publish(&revisions);
+}
+
+/// For [`Mistake::TellsTransactionsTwice`]: the last event of a transaction with several comes again.
+fn told_twice(events: &[Event]) -> Vec<Event> {
+    let transactions = events.chunk_by(|a, b| a.rev.main == b.rev.main);
+    transactions.flat_map(|chunk| chunk.iter().chain(chunk.last().filter(|_| chunk.len() > 1))).cloned().collect()
 }
 
 /// How many of the changes one hold of the index lock installs.

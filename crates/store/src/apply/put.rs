@@ -4,6 +4,7 @@ use super::answer::header;
 use super::applier::Applier;
 use super::publish::Change;
 use crate::log::{KvParts, to_message};
+use crate::mistake::Mistake;
 use crate::types::{Loc, Revision, Version};
 use api::Error;
 use api::etcdserverpb::{PutRequest, PutResponse};
@@ -45,7 +46,8 @@ impl Applier {
         let version = live.map_or(0, |live| live.version) + 1;
         let parts = KvParts { key: &request.key, create, version, value: &value, lease };
         let loc = self.log.append_put(rev, parts);
-        self.store.leases.attach(&request.key, lease);
+        let detaches = request.ignore_lease && Mistake::IgnoredLeaseDetaches.is_planted();
+        self.store.leases.attach(&request.key, if detaches { request.lease } else { lease });
         self.stage(request.key, Version { rev, create, version, loc }, previous.as_ref());
         let shown = request.prev_kv && live.is_some_and(|live| self.fits_answer(live.loc.len as usize));
         PutResponse { header: header(rev.main), prev_kv: old.filter(|_| shown) }

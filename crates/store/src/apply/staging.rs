@@ -3,6 +3,7 @@
 use super::overlay::Overlay;
 use crate::index::Scan;
 use crate::log::{Log, read};
+use crate::mistake::Mistake;
 use crate::read::{View, Visit};
 use crate::store::Store;
 use crate::types::{Loc, Version};
@@ -70,7 +71,8 @@ impl View for Staging<'_> {
                     stopped = true;
                     return ControlFlow::Break(());
                 }
-                if is_key {
+                let shows_deleted = Mistake::SeesKeysDeletedInStride.is_planted() && staged_version.is_tombstone();
+                if is_key && !shows_deleted {
                     return ControlFlow::Continue(());
                 }
             }

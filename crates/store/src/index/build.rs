@@ -1,7 +1,7 @@
 //! Loading a whole tree at once, from the bottom up.
 
 use super::Index;
-use super::entry::Entry;
+use super::entries::Entries;
 use super::keys::{self, HEAP_BYTES_MAX, KEYS_MAX, KeyBlock};
 use super::leaf::Leaf;
 use super::node::Node;
@@ -13,13 +13,23 @@ const FILL: usize = KEYS_MAX - 4;
 /// A finished node, and the key that separates it from the one before (empty for the first).
 type Built = (Vec<u8>, Node);
 
+/// A part of an index: the leaves of some sorted keys.
+pub(crate) struct Part {
+    first: Vec<u8>,
+    last: Vec<u8>,
+    leaves: Vec<Built>,
+    keys: usize,
+}
+
 /// Gathers sorted keys into leaves.
 #[derive(Default)]
 struct Loader {
     /// The keys of the next leaf, one after the other.
     bytes: Vec<u8>,
     ends: Vec<usize>,
-    entries: Vec<Entry>,
+    entries: Entries,
+    /// The first key of all.
+    first: Vec<u8>,
     /// The last key of the leaf before.
     before: Vec<u8>,
     leaves: Vec<Built>,
@@ -28,9 +38,9 @@ struct Loader {
 
 impl Loader {
     fn push(&mut self, key: &[u8], version: Version) {
-        match (self.last_key().cmp(key), self.entries.last_mut()) {
-            (std::cmp::Ordering::Equal, Some(entry)) => {
-                entry.push(version);
+        match (self.last_key().cmp(key), self.entries.len().checked_sub(1)) {
+            (std::cmp::Ordering::Equal, Some(last)) => {
+                self.entries.push(last, version);
                 return;
             }
             (std::cmp::Ordering::Less, _) => {}
@@ -41,7 +51,7 @@ impl Loader {
         }
         self.bytes.extend_from_slice(key);
         self.ends.push(self.bytes.len());
-        self.entries.push(Entry::new(version));
+        self.entries.insert(self.entries.len(), version);
         self.keys += 1;
     }
 
@@ -61,9 +71,13 @@ impl Loader {
             true => Vec::new(),
             false => keys::separator([&self.before, &[]], [first, &[]]),
         };
+        if self.leaves.is_empty() {
+            self.first = first.to_vec();
+        }
         let last = self.last_key().to_vec();
         let keys = KeyBlock::assemble(keys::shared(first, &last), keys);
-        let entries = std::mem::replace(&mut self.entries, Vec::with_capacity(FILL));
+        let mut entries = std::mem::replace(&mut self.entries, Entries::with_capacity(FILL));
+        entries.shrink_to_fit();
         self.leaves.push((separator, Node::Leaf(Box::new(Leaf::new(keys, entries)))));
         self.before = last;
         self.bytes.clear();
@@ -100,17 +114,44 @@ impl Index {
     ///
     /// # Panics
     /// If they are not.
+    #[cfg(test)]
     pub(crate) fn build<K: AsRef<[u8]>>(versions: impl IntoIterator<Item = (K, Version)>) -> Index {
+        Index::of_parts(vec![Index::load(versions)])
+    }
+
+    /// A part of an index: these versions, which are sorted by key and, within a key, by revision.
+    ///
+    /// # Panics
+    /// If they are not.
+    pub(crate) fn load<K: AsRef<[u8]>>(versions: impl IntoIterator<Item = (K, Version)>) -> Part {
         let mut loader = Loader::default();
         for (key, version) in versions {
             loader.push(key.as_ref(), version);
         }
         loader.close_leaf();
-        let mut level = loader.leaves;
+        Part { first: loader.first, last: loader.before, leaves: loader.leaves, keys: loader.keys }
+    }
+
+    /// An index of these parts, which follow one another.
+    ///
+    /// # Panics
+    /// If they do not.
+    pub(crate) fn of_parts(parts: Vec<Part>) -> Index {
+        let (mut level, mut keys, mut before) = (Vec::new(), 0, None::<Vec<u8>>);
+        for mut part in parts {
+            let Some((separator, _)) = part.leaves.first_mut() else { continue };
+            if let Some(before) = &before {
+                assert!(*before < part.first, "parts to load are not in order");
+                *separator = keys::separator([before, &[]], [&part.first, &[]]);
+            }
+            keys += part.keys;
+            before = Some(part.last);
+            level.append(&mut part.leaves);
+        }
         while level.len() > 1 {
             level = raise(level);
         }
         let root = level.pop().map_or_else(Node::empty, |(_, node)| node);
-        Index { live: root.live(), keys: loader.keys, root }
+        Index { live: root.live(), keys, root }
     }
 }

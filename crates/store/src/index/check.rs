@@ -7,18 +7,18 @@ use super::node::Node;
 
 /// Sums over a tree.
 #[derive(Default, Debug)]
-pub(super) struct Shape {
-    pub(super) leaves: usize,
-    pub(super) keys: usize,
-    pub(super) live: u64,
-    pub(super) depth: usize,
+pub(crate) struct Shape {
+    pub(crate) leaves: usize,
+    pub(crate) keys: usize,
+    pub(crate) live: u64,
+    pub(crate) depth: usize,
     /// Bytes of the largest key block that holds more than a key.
-    pub(super) bytes_max: usize,
+    pub(crate) bytes_max: usize,
 }
 
 impl Index {
     /// Panics unless the tree is sound.
-    pub(super) fn check(&self) -> Shape {
+    pub(crate) fn check(&self) -> Shape {
         let mut shape = Shape::default();
         visit(&self.root, 1, None, None, &mut shape);
         assert_eq!((shape.keys, shape.live), (self.keys, self.live));
@@ -51,6 +51,7 @@ fn visit(node: &Node, depth: usize, low: Option<&[u8]>, high: Option<&[u8]>, sha
             assert!(shape.depth == 0 || shape.depth == depth, "leaves at two depths");
             assert!(depth == 1 || !leaf.entries.is_empty(), "an empty leaf");
             assert_eq!(leaf.entries.len(), keys.len());
+            leaf.entries.check();
             let live = leaf.entries.iter().filter(|entry| entry.is_live()).count() as u64;
             assert_eq!(live, leaf.live());
             shape.depth = depth;

@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 
+use crate::mistake::Mistake;
 use crate::types::{Loc, Revision, Version};
 
 /// Older versions in one allocation. Bounds what a push copies and what a reader's search touches, even for a key with a million
 /// versions.
 const CHUNK: usize = 128;
 
-/// A [`Version`] without the padding: there is one per key at least.
+/// A [`Version`] without the padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Packed {
     main: i64,
@@ -40,7 +41,7 @@ impl Packed {
     }
 }
 
-/// All versions of one key: the newest in place, the older ones behind a pointer, as most keys have none.
+/// All versions of a key that has several, or one with a large number in it: the newest in place, the older ones behind a pointer.
 pub(super) struct Entry {
     newest: Packed,
     older: Option<Box<History>>,
@@ -69,6 +70,11 @@ impl Entry {
 
     pub(super) fn newest(&self) -> Version {
         self.newest.unpack()
+    }
+
+    /// The newest version, if there is no other.
+    pub(super) fn only(&self) -> Option<Version> {
+        self.older.is_none().then(|| self.newest())
     }
 
     pub(super) fn is_live(&self) -> bool {
@@ -146,7 +152,7 @@ impl Entry {
 /// A tombstone older than the compaction says nothing that a missing key does not. One at exactly that revision stays, for
 /// a watcher that starts there.
 fn unneeded(packed: &Packed, compact: i64) -> bool {
-    packed.version == 0 && packed.main < compact
+    packed.version == 0 && (packed.main < compact || Mistake::CompactsDeletes.is_planted() && packed.main == compact)
 }
 
 /// Older versions, oldest first: full chunks, then the chunk being filled. Never empty while an entry holds it.

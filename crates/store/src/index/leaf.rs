@@ -1,6 +1,6 @@
 //! The lowest level of the tree: keys with their versions.
 
-use super::entry::Entry;
+use super::entries::{Entries, Versions, low_bits};
 use super::keys::{self, HEAP_BYTES_MAX, KEYS_MAX, KeyBlock};
 use super::node::{JOINED_MAX, Node, Pushed, Split};
 use crate::types::Version;
@@ -10,19 +10,19 @@ pub(super) struct Leaf {
     /// Bit i: the newest version of key i is not a tombstone.
     live: u64,
     pub(super) keys: KeyBlock,
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Entries,
 }
 
 impl Leaf {
     /// A leaf of these keys, which are as many as the entries.
-    pub(super) fn new(keys: KeyBlock, entries: Vec<Entry>) -> Leaf {
+    pub(super) fn new(keys: KeyBlock, entries: Entries) -> Leaf {
         assert!(keys.len() == entries.len(), "a leaf needs one entry per key");
         let live = entries.iter().enumerate().map(|(i, entry)| u64::from(entry.is_live()) << i).sum();
         Leaf { live, keys, entries }
     }
 
-    pub(super) fn find(&self, key: &[u8]) -> Option<&Entry> {
-        self.keys.find(key).ok().map(|at| &self.entries[at])
+    pub(super) fn find(&self, key: &[u8]) -> Option<Versions<'_>> {
+        self.keys.find(key).ok().map(|at| self.entries.get(at))
     }
 
     /// Live keys.
@@ -40,7 +40,7 @@ impl Leaf {
         let is_live = !version.is_tombstone();
         let at = match self.keys.find(key) {
             Ok(at) => {
-                self.entries[at].push(version);
+                self.entries.push(at, version);
                 let was_live = self.live >> at & 1 == 1;
                 self.live = self.live & !(1 << at) | u64::from(is_live) << at;
                 return Pushed { live: i64::from(is_live) - i64::from(was_live), inserted: false, split: None };
@@ -68,21 +68,13 @@ impl Leaf {
 
     /// Keeps the keys whose bit is set in `mask`.
     pub(super) fn retain(&mut self, mask: u64) {
-        let mut i = 0;
-        let mut live = 0;
-        let mut kept = 0;
-        let before = self.live;
-        self.entries.retain(|_| {
-            let keep = mask >> i & 1 == 1;
-            if keep {
-                live |= (before >> i & 1) << kept;
-                kept += 1;
-            }
-            i += 1;
-            keep
-        });
-        self.entries.shrink_to_fit();
+        let (mut live, mut kept) = (0, 0);
+        for i in (0..self.entries.len()).filter(|i| mask >> i & 1 == 1) {
+            live |= (self.live >> i & 1) << kept;
+            kept += 1;
+        }
         self.live = live;
+        self.entries.retain(mask);
         self.keys.retain(mask);
     }
 
@@ -108,11 +100,8 @@ impl Leaf {
     }
 
     fn insert(&mut self, at: usize, key: &[u8], version: Version) {
-        if self.entries.len() == self.entries.capacity() {
-            self.entries.reserve_exact(8);
-        }
         self.keys.insert(at, key);
-        self.entries.insert(at, Entry::new(version));
+        self.entries.insert(at, version);
         let low = low_bits(at);
         self.live = self.live & low | (self.live & !low) << 1 | u64::from(!version.is_tombstone()) << at;
     }
@@ -120,12 +109,7 @@ impl Leaf {
     fn split_off(&mut self, at: usize) -> Leaf {
         let right = Leaf::new(self.keys.slice(at, self.keys.len()), self.entries.split_off(at));
         self.keys = self.keys.slice(0, at);
-        self.entries.shrink_to_fit();
         self.live &= low_bits(at);
         right
     }
-}
-
-fn low_bits(n: usize) -> u64 {
-    if n >= KEYS_MAX { u64::MAX } else { (1 << n) - 1 }
 }

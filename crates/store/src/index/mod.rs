@@ -8,6 +8,7 @@
 
 mod branch;
 mod build;
+mod entries;
 mod entry;
 mod keys;
 mod leaf;
@@ -25,7 +26,7 @@ use api::KeyRange;
 pub(crate) use scan::Scan;
 
 use crate::types::{Loc, Revision, Version};
-use entry::Entry;
+use entries::Versions;
 use keys::KeyBlock;
 use node::{Node, Split};
 
@@ -64,7 +65,7 @@ impl Index {
 
     /// The newest version, a tombstone included.
     pub(crate) fn latest(&self, key: &[u8]) -> Option<Version> {
-        self.entry(key).map(Entry::newest)
+        self.entry(key).map(|versions| versions.newest())
     }
 
     /// The version that a read at main revision `at` sees; `None` if the key did not exist then.
@@ -80,7 +81,7 @@ impl Index {
     /// How many keys of `range` are live now.
     pub(crate) fn count_live(&self, range: KeyRange<'_>) -> u64 {
         match range {
-            KeyRange::One(key) => self.entry(key).is_some_and(Entry::is_live).into(),
+            KeyRange::One(key) => self.entry(key).is_some_and(|versions| versions.is_live()).into(),
             KeyRange::Span(start, end) => self.root.rank(end).saturating_sub(self.root.rank(start)),
             KeyRange::From(start) => self.live - self.root.rank(start),
         }
@@ -90,7 +91,7 @@ impl Index {
     pub(crate) fn relocate(&mut self, key: &[u8], rev: Revision, loc: Loc) -> bool {
         let leaf = self.root.leaf_of_mut(key);
         let Ok(at) = leaf.keys.find(key) else { return false };
-        leaf.entries[at].relocate(rev, loc)
+        leaf.entries.relocate(at, rev, loc)
     }
 
     /// Number of keys, those whose newest version is a tombstone included.
@@ -103,7 +104,7 @@ impl Index {
         self.live
     }
 
-    fn entry(&self, key: &[u8]) -> Option<&Entry> {
+    fn entry(&self, key: &[u8]) -> Option<Versions<'_>> {
         self.root.leaf_of(key).find(key)
     }
 }

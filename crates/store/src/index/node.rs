@@ -1,6 +1,7 @@
 //! A node of the tree, on any level.
 
 use super::branch::Branch;
+use super::entries::Entries;
 use super::keys::{KEYS_MAX, KeyBlock};
 use super::leaf::Leaf;
 use crate::types::Version;
@@ -37,7 +38,7 @@ pub(super) struct Split {
 impl Node {
     /// A leaf without keys.
     pub(super) fn empty() -> Node {
-        Node::Leaf(Box::new(Leaf::new(KeyBlock::new(), Vec::new())))
+        Node::Leaf(Box::new(Leaf::new(KeyBlock::new(), Entries::default())))
     }
 
     pub(super) fn branch(separators: KeyBlock, children: Vec<Node>) -> Node {

@@ -43,12 +43,12 @@ impl Pruner<'_> {
         let from = leaf.position(low, 0);
         let mut keep = u64::MAX;
         let mut finished = None;
-        for (i, entry) in leaf.entries.iter_mut().enumerate().skip(from) {
+        for i in from..leaf.entries.len() {
             if self.left == 0 {
                 self.stopped = true;
                 break;
             }
-            let pruned = entry.prune(self.compact, self.left, self.dead);
+            let pruned = leaf.entries.prune(i, self.compact, self.left, self.dead);
             self.left -= pruned.visited;
             if !pruned.finished {
                 self.stopped = true;

@@ -48,7 +48,7 @@ impl Walk<'_> {
         let to = leaf.position(reversed(self.range.upper()), leaf.keys.len());
         let look = to.saturating_sub(from).min(*self.left);
         for i in from..from + look {
-            let Some(version) = leaf.entries[i].at(self.at) else { continue };
+            let Some(version) = leaf.entries.get(i).at(self.at) else { continue };
             leaf.copy_key(i, &mut self.key);
             if (self.visit)(&self.key, &version).is_break() {
                 return ControlFlow::Break(Scan::Stopped);

@@ -118,7 +118,7 @@ impl Pair {
             let versions = self.model.keys.get(key).map_or(&[][..], Vec::as_slice);
             assert_eq!(self.index.latest(key), versions.last().copied());
             assert_eq!(self.index.get(key, at), self.model.get(key, at));
-            assert_eq!(self.index.entry(key).map(super::entry::Entry::versions).unwrap_or_default(), versions);
+            assert_eq!(self.index.entry(key).map(|versions| versions.all()).unwrap_or_default(), versions);
             let rev = Revision { main: at, sub: 1 };
             assert_eq!(self.index.version_at(key, rev), versions.iter().find(|v| v.rev == rev).copied());
             for version in versions.iter().take(20) {

@@ -4,9 +4,8 @@
 //! only wakes it, and a reader that walks in strides takes the lock again before the writer runs. Poisoning is fatal: after a
 //! panic in the middle of a change the shared state cannot be used.
 
-pub(crate) use parking_lot::{RwLock, RwLockReadGuard};
+pub(crate) use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use parking_lot::RwLockWriteGuard;
 use std::sync::{Mutex, MutexGuard};
 
 const POISONED: &str = "a thread panicked while it held a lock of the store";

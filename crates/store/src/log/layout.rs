@@ -103,6 +103,18 @@ impl RecordHeader {
     }
 }
 
+/// The header of a whole record with these bytes of `KeyValue`, its checksum included.
+pub(crate) fn record_header(rev: Revision, is_tombstone: bool, bytes: &[u8]) -> [u8; RECORD_HEADER_BYTES] {
+    let Ok(len) = u32::try_from(bytes.len()) else { panic!("a record of {} bytes", bytes.len()) };
+    let kind = if is_tombstone { Kind::Tombstone } else { Kind::Put };
+    let mut header = RecordHeader { len, rev, kind }.encode();
+    let padding = record_bytes(bytes.len()) - RECORD_HEADER_BYTES - bytes.len();
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&header[4..]), bytes);
+    let crc = crc32c::crc32c_append(crc, &[0; ALIGN_BYTES][..padding]);
+    header[..4].copy_from_slice(&crc.to_le_bytes());
+    header
+}
+
 /// Writes the checksum of a whole record (header, `KeyValue`, padding) into its first four bytes.
 pub(crate) fn seal_record(record: &mut [u8]) {
     let crc = crc32c::crc32c(&record[4..]);
@@ -131,6 +143,19 @@ mod tests {
         assert_eq!(record_bytes(1), 32);
         assert_eq!(record_bytes(8), 32);
         assert_eq!(record_bytes(9), 40);
+    }
+
+    #[test]
+    fn headers_of_whole_records() {
+        for (len, is_tombstone) in [(0, false), (1, true), (7, false), (8, true), (1_000, false)] {
+            let (bytes, rev) = (vec![7; len], Revision { main: 9, sub: 2 });
+            let kind = if is_tombstone { Kind::Tombstone } else { Kind::Put };
+            let mut record = RecordHeader { len: len as u32, rev, kind }.encode().to_vec();
+            record.extend_from_slice(&bytes);
+            record.resize(record_bytes(len), 0);
+            seal_record(&mut record);
+            assert_eq!(record_header(rev, is_tombstone, &bytes), record[..RECORD_HEADER_BYTES]);
+        }
     }
 
     #[test]

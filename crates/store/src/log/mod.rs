@@ -29,11 +29,13 @@ mod writer;
 mod tests;
 
 pub use error::Error;
-pub(crate) use guard::{RwLock, RwLockReadGuard, lock, read, write};
+pub(crate) use guard::{RwLock, RwLockReadGuard, RwLockWriteGuard, lock, read, write};
 pub(crate) use keyvalue::stored_key;
 pub use keyvalue::{KvParts, KvView};
 pub(crate) use layout::{INTAKE_SUFFIX, intake_checkpoint_name, parse_intake_name};
-pub(crate) use layout::{Kind, RECORD_HEADER_BYTES, RecordHeader, SEGMENT_HEADER_BYTES, segment_header, segment_name};
+pub(crate) use layout::{
+    Kind, RECORD_HEADER_BYTES, RecordHeader, SEGMENT_HEADER_BYTES, record_header, segment_header, segment_name,
+};
 pub use layout::{parse_segment_name, record_bytes};
 pub use listing::{Listing, SegmentEntry};
 pub use scan::{Record, RecordRef, Scan};

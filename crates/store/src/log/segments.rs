@@ -7,6 +7,7 @@ use super::layout::{
 };
 use super::table::Table;
 use super::{Error, Listing, Scan, Segment, Value};
+use crate::mistake::Mistake;
 use crate::types::Loc;
 use disk::{Disk, Reaper, Users};
 use std::collections::HashSet;
@@ -179,8 +180,9 @@ impl Segments {
             }
             keep
         });
-        let may_go = |segment: &Segment| !kept.contains(&segment.id()) && !segment.is_held();
-        let swept = write(&self.table).forget_retired(settles, may_go);
+        let forgets = Mistake::RemovesListedSegments.is_planted();
+        let may_go = |segment: &Segment| (forgets || !kept.contains(&segment.id())) && !segment.is_held();
+        let swept = write(&self.table).forget_retired(settles || forgets, may_go);
         let count = leftovers.len() + swept.len();
         let leftovers = leftovers.into_iter().map(|id| (id, self.segment_bytes(), None));
         let swept = swept.into_iter().map(|segment| (segment.id(), segment.capacity(), Some(segment)));

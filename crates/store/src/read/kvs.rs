@@ -1,6 +1,6 @@
 //! The keys and values of an answer: references to stored bytes, which are wire bytes.
 
-use crate::log::{KvParts, KvView, Segment, Segments, to_message};
+use crate::log::{KvParts, KvView, Segment, Segments, Value, to_message};
 use crate::types::Loc;
 use api::mvccpb::KeyValue;
 use api::varint;
@@ -35,15 +35,18 @@ impl Held {
         }
     }
 
-    pub(crate) fn stored(&self, loc: Loc) -> &[u8] {
-        let segment = match self.segments.as_slice() {
+    fn segment(&self, loc: Loc) -> &Arc<Segment> {
+        match self.segments.as_slice() {
             [(id, only)] if *id == loc.segment => only,
             all => match all.binary_search_by_key(&loc.segment, |(id, _)| *id) {
                 Ok(at) => &all[at].1,
                 Err(_) => panic!("an answer refers to segment {} without holding it", loc.segment),
             },
-        };
-        segment.bytes(loc.offset as usize, loc.len as usize)
+        }
+    }
+
+    pub(crate) fn stored(&self, loc: Loc) -> &[u8] {
+        self.segment(loc).bytes(loc.offset as usize, loc.len as usize)
     }
 }
 
@@ -78,6 +81,17 @@ impl Encoded {
     fn stored(&self, loc: Loc) -> &[u8] {
         &self.chunks[loc.segment as usize][loc.offset as usize..][..loc.len as usize]
     }
+}
+
+/// How far [`Kvs::encode_around`] has come.
+#[derive(Debug)]
+pub enum Reached {
+    /// All pairs are out.
+    All,
+    /// There are more.
+    Part,
+    /// A pair that is not copied comes next, and perhaps more after it.
+    Large(Value),
 }
 
 enum Source {
@@ -154,6 +168,33 @@ impl Kvs {
             self.next += 1;
         }
         self.next == len
+    }
+
+    /// The same, but a stored pair of at least `large_min` bytes is not copied: its tag and length are appended, and the pair itself is
+    /// returned, which follows them. It stays readable for as long as it is held.
+    pub fn encode_around(&mut self, out: &mut BytesMut, bytes_max: usize, large_min: usize) -> Reached {
+        let stop = out.len().saturating_add(bytes_max);
+        while self.next < self.len() && out.len() < stop {
+            let at = self.next;
+            self.next += 1;
+            if let Some(pair) = self.large(at, large_min) {
+                varint::put_delimited(out, KVS, pair.len());
+                return Reached::Large(pair);
+            }
+            varint::put_bytes(out, KVS, self.get(at));
+        }
+        if self.next == self.len() { Reached::All } else { Reached::Part }
+    }
+
+    /// A stored pair if it has at least `bytes_min` bytes.
+    fn large(&self, at: usize, bytes_min: usize) -> Option<Value> {
+        let is_large = |loc: &Loc| loc.len as usize >= bytes_min;
+        let (segment, loc) = match &self.source {
+            Source::One(segment, loc) if is_large(loc) => (segment, loc),
+            Source::Stored(held, locs) if is_large(&locs[at]) => (held.segment(locs[at]), &locs[at]),
+            _ => return None,
+        };
+        Some(Value::new(segment.clone(), loc.offset, loc.len))
     }
 
     /// The encoded `KeyValue` messages.

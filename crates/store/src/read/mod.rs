@@ -10,7 +10,7 @@ mod unpublished;
 mod view;
 
 pub use allowance::{Allowance, Unread};
-pub use kvs::Kvs;
+pub use kvs::{Kvs, Reached};
 pub use range::RangeAnswer;
 pub(crate) use range::{Plan, Selected, read_revision};
 pub(crate) use read_view::ReadView;

@@ -172,7 +172,7 @@ mod tests {
             result.unwrap();
         }
         fn conf_change(&mut self, _: u64, _: raftpb::ConfChange) {}
-        fn raise_no_space(&mut self) {}
+        fn over_quota(&mut self, _response: &Response) {}
     }
 
     /// A store with `keys` keys.

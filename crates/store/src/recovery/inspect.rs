@@ -1,7 +1,7 @@
 //! Reading a store that is not open, without changing it.
 
 use super::files::Files;
-use super::{OpenError, Source, rebuild};
+use super::{Crew, OpenError, Source, rebuild};
 use disk::Disk;
 use std::path::Path;
 
@@ -43,7 +43,7 @@ pub fn inspect(disk: &dyn Disk, dir: &Path) -> Result<Inspection, OpenError> {
     };
     let content = &newest.content;
     let sources = Source::open_all(disk, dir, content)?;
-    let rebuilt = rebuild(&sources, content.compact_revision, || {})?;
+    let rebuilt = rebuild(&sources, content.compact_revision, Crew::of_a_start())?;
     Ok(Inspection {
         applied_index: content.applied_index,
         applied_term: content.applied_term,

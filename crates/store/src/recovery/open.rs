@@ -4,6 +4,7 @@ use super::{OpenError, Recovered, recover};
 use crate::apply::Applier;
 use crate::index::{Index, Scan};
 use crate::log::{RwLock, parse};
+use crate::mistake::Mistake;
 use crate::options::Options;
 use crate::read::Unpublished;
 use crate::snapshot::transfer::Shelf;
@@ -51,7 +52,10 @@ pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Opened,
         recover(Arc::clone(&disk), dir, options.log)?;
     let leases = Leases::new(loaded_leases(&checkpoint));
     // A key's lease exists as long as the key does, so there is none that is missing.
-    attach(&leases, &index, |loc| segments.with(loc, |stored| parse(stored).lease));
+    if !Mistake::StartDetachesKeys.is_planted() {
+        attach(&leases, &index, |loc| segments.with(loc, |stored| parse(stored).lease));
+    }
+    let revision = if Mistake::RevisionFromKeys.is_planted() { newest_key(&index) } else { checkpoint.revision };
     let maintenance = Maintenance::new(&segments, checkpoint.finished_compaction(), checkpoints_due);
     maintenance.resume(checkpoint.compact_revision);
     let reader = Arc::clone(&segments);
@@ -60,7 +64,7 @@ pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Opened,
         index: RwLock::new(index),
         unpublished: Unpublished::default(),
         segments,
-        revision: AtomicI64::new(checkpoint.revision),
+        revision: AtomicI64::new(revision),
         compact_revision: AtomicI64::new(checkpoint.compact_revision),
         pins: Pins::default(),
         leases,
@@ -70,7 +74,7 @@ pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Opened,
         // What a checkpoint says is checked when it is read.
         auth: Auth::new(AuthState::load(&checkpoint.auth).unwrap_or_default()),
         members: RwLock::new(Members::load(&checkpoint)),
-        hub: Hub::new(checkpoint.revision, read, options.watch),
+        hub: Hub::new(revision, read, options.watch),
         hashes: HashCache::default(),
         oldest_checkpoint: AtomicU64::new(checkpoints.oldest_applied_index()),
         checkpoints: Mutex::new(checkpoints),
@@ -78,6 +82,8 @@ pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Opened,
         shelf: Shelf::default(),
         generation: AtomicU64::new(0),
         disk_is_low: AtomicBool::new(false),
+        second_indexes: Arc::default(),
+        memory_is_low: AtomicBool::new(false),
         disk_free_bytes: AtomicU64::new(0),
         disk_reserve_bytes: AtomicU64::new(0),
         disk_floor: AtomicU64::new(0),
@@ -98,6 +104,17 @@ pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Opened,
     let mut applier = Applier::new(Arc::clone(&store), log, applied.index, applied.term, applied.conf_state.clone());
     applier.installed_at = applied.installed.then_some(applied.index);
     Ok(Opened { store, applier, applied, passed_over })
+}
+
+/// The newest revision of a key that is there: for [`Mistake::RevisionFromKeys`].
+fn newest_key(index: &Index) -> i64 {
+    let mut newest = 1;
+    let visit = &mut |_: &[u8], version: &Version| {
+        newest = version.rev.main.max(newest);
+        ControlFlow::Continue(())
+    };
+    index.scan(KeyRange::From(&[]), i64::MAX, None, usize::MAX, visit);
+    newest
 }
 
 /// Finds the keys that are on a lease. Returns a lease that some key is on and that was not granted; without any leases nothing is

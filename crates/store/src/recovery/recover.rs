@@ -1,7 +1,7 @@
 //! From the files of a store to its parts, or an empty store where there are no files.
 
 use super::files::{Files, Found};
-use super::{OpenError, Source, rebuild, tidy};
+use super::{Crew, OpenError, Source, rebuild, tidy};
 use crate::index::Index;
 use crate::log::{Log, Options, Segments};
 use crate::upkeep::checkpoint::{Checkpoint, Checkpoints};
@@ -38,7 +38,7 @@ pub(crate) fn recover(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Resu
     };
     let checkpoint = newest.content.clone();
     let sources = Source::open_all(&*disk, dir, &checkpoint)?;
-    let rebuilt = rebuild(&sources, checkpoint.finished_compaction(), || {})?;
+    let rebuilt = rebuild(&sources, checkpoint.finished_compaction(), Crew::of_a_start())?;
     let segments = Arc::new(Segments::new(Arc::clone(&disk), dir, options, files.next_id(&found.kept)?));
     // What a damaged checkpoint may cover after the end of an older one is not cut off.
     let is_behind = found.is_behind();

@@ -1,9 +1,10 @@
 //! A client snapshot: captured between two strides, written out by a slow thread as the file that etcd's tools restore from.
 
 use super::image::{self, Bucket, Compactions, Image, RevisionKey};
+use super::increment::{self, Digest, Head, Since};
 use crate::apply::Applier;
 use crate::index::Scan;
-use crate::log::{Kind, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, Segment, read};
+use crate::log::{Kind, RECORD_HEADER_BYTES, RecordHeader, SEGMENT_HEADER_BYTES, Segment, read};
 use crate::read::Unread;
 use crate::state::auth::AuthState;
 use crate::state::{LeaseCapture, Members};
@@ -32,7 +33,7 @@ pub struct SnapshotJob {
     segments: Vec<Arc<Segment>>,
     generation: u64,
     /// Until the job knows which old records count.
-    pin: OwnedPin,
+    pin: Option<OwnedPin>,
 }
 
 impl Applier {
@@ -50,7 +51,7 @@ impl Applier {
             alarms: store.alarms(),
             auth: store.auth.capture(),
             members: store.members(),
-            pin: OwnedPin::new(&store, self.compact_revision),
+            pin: Some(OwnedPin::new(&store, self.compact_revision)),
             segments: store.segments.order(),
             generation: store.generation(),
             store,
@@ -85,11 +86,79 @@ impl SnapshotJob {
     }
 
     /// The same, given up once it is not `wanted`.
-    pub fn image_while(self, wanted: &dyn Fn() -> bool) -> Result<Option<Image>, Unread> {
-        let records = Records::new(&self, wanted).ok_or(Unread::Unwanted)?;
+    pub fn image_while(mut self, wanted: &dyn Fn() -> bool) -> Result<Option<Image>, Unread> {
+        let Some(records) = self.records(wanted)? else { return Ok(None) };
+        self.planned(vec![Box::new(records)], wanted).map(Some)
+    }
+
+    /// Refuses a state that this one cannot follow.
+    ///
+    /// # Errors
+    /// Why, in words for people.
+    pub fn check_since(&self, since: &Since) -> Result<(), String> {
+        if !since.is_sound() {
+            return Err("there is no such state: the request for an increment makes no sense".into());
+        }
+        if self.revision < since.revision {
+            return Err(format!(
+                "this member is at revision {}, before revision {} of the file: it lags behind, or has another history",
+                self.revision, since.revision
+            ));
+        }
+        if self.compact_revision < since.compact_revision {
+            return Err(format!(
+                "the history is compacted to revision {} here, and to {} in the file: this member lags behind, or has another history",
+                self.compact_revision, since.compact_revision
+            ));
+        }
+        Ok(())
+    }
+
+    /// What this state has more than `since`, which [`SnapshotJob::check_since`] has to permit: an increment. Reads the headers of all
+    /// records, as for a whole image; the values only of those after `since`.
+    ///
+    /// # Errors
+    /// Once it is not `wanted`.
+    pub fn increment_while(
+        mut self,
+        since: &Since,
+        cluster_id: u64,
+        wanted: &dyn Fn() -> bool,
+    ) -> Result<Option<Image>, Unread> {
+        let Some(mut records) = self.records(wanted)? else { return Ok(None) };
+        let (mut digest, mut kept) = (Digest::new(since.start), Vec::new());
+        records.skip_to(since.revision, &mut digest, &mut kept, wanted).ok_or(Unread::Unwanted)?;
+        let (hash, own_hash) = digest.end();
+        let head = Head {
+            cluster_id,
+            since: *since,
+            revision: self.revision,
+            compact_revision: self.compact_revision,
+            index: self.index,
+            term: self.term,
+            hash,
+            own_hash,
+        };
+        let mut buckets: Vec<Box<dyn Bucket>> = vec![Box::new(records)];
+        if head.lists_kept() {
+            buckets.push(Box::new(increment::table(&kept)));
+        }
+        drop(kept);
+        Ok(Some(self.planned(buckets, wanted)?.led_by(&head.encode())))
+    }
+
+    /// The records that count, after which compaction may go on; `None` if the whole state was replaced meanwhile.
+    fn records(&mut self, wanted: &dyn Fn() -> bool) -> Result<Option<Records>, Unread> {
+        let records = Records::new(self, wanted).ok_or(Unread::Unwanted)?;
         if self.store.generation() != self.generation {
             return Ok(None);
         }
+        self.pin = None;
+        Ok(Some(records))
+    }
+
+    /// The file of these buckets, and of everything else beside the keys.
+    fn planned(self, mut buckets: Vec<Box<dyn Bucket>>, wanted: &dyn Fn() -> bool) -> Result<Image, Unread> {
         let Members { members, removed, cluster_version, downgrade } = self.members;
         let downgrade = downgrade
             .enabled
@@ -98,26 +167,19 @@ impl SnapshotJob {
         let removed: Vec<u64> = removed.into_iter().collect();
         let compacted = Some(self.compact_revision).filter(|&revision| revision >= 0);
         let compactions = Compactions { scheduled: compacted, finished: compacted };
-        drop(self.pin);
-        let buckets: Vec<Box<dyn Bucket>> = vec![
-            Box::new(records),
-            Box::new(image::meta(
-                self.index,
-                self.term,
-                &self.conf_state,
-                image::storage_version(&cluster_version),
-                compactions,
-            )),
-            Box::new(image::leases(self.leases.iter().map(saved))),
-            Box::new(image::alarms(&self.alarms)),
-            Box::new(image::cluster(&cluster_version, downgrade)),
-            Box::new(image::members(&members)),
-            Box::new(image::members_removed(&removed)),
-            Box::new(image::auth(self.auth.enabled, self.auth.revision)),
-            Box::new(image::auth_users(self.auth.users.iter().map(|(name, user)| encoded(name, &**user)).collect())),
-            Box::new(image::auth_roles(self.auth.roles.iter().map(|(name, role)| encoded(name, &**role)).collect())),
+        let tables = [
+            image::meta(self.index, self.term, &self.conf_state, image::storage_version(&cluster_version), compactions),
+            image::leases(self.leases.iter().map(saved)),
+            image::alarms(&self.alarms),
+            image::cluster(&cluster_version, downgrade),
+            image::members(&members),
+            image::members_removed(&removed),
+            image::auth(self.auth.enabled, self.auth.revision),
+            image::auth_users(self.auth.users.iter().map(|(name, user)| encoded(name, &**user)).collect()),
+            image::auth_roles(self.auth.roles.iter().map(|(name, role)| encoded(name, &**role)).collect()),
         ];
-        Image::new_while(buckets, wanted).map(Some).ok_or(Unread::Unwanted)
+        buckets.extend(tables.map(|table| Box::new(table) as Box<dyn Bucket>));
+        Image::new_while(buckets, wanted).ok_or(Unread::Unwanted)
     }
 
     /// Revisions of the records from before the compact revision that it has left; `None` once they are not `wanted` any more.
@@ -161,7 +223,8 @@ struct Records {
     compact_revision: i64,
     kept: Vec<Revision>,
     next_kept: usize,
-    /// Segment and offset of the next record.
+    /// Segment and offset of the first record that is wanted, and of the next one.
+    begin: (usize, usize),
     at: (usize, usize),
     key: RevisionKey,
 }
@@ -174,9 +237,55 @@ impl Records {
             compact_revision: job.compact_revision,
             kept: job.kept(wanted)?,
             next_kept: 0,
+            begin: (0, SEGMENT_HEADER_BYTES),
             at: (0, SEGMENT_HEADER_BYTES),
             key: RevisionKey::new(Revision::default(), false),
         })
+    }
+
+    /// The next record that is not later than `revision`, and its segment and offset.
+    fn step(&mut self, revision: i64) -> Option<(RecordHeader, (usize, usize))> {
+        loop {
+            let (number, offset) = self.at;
+            let segment = self.segments.get(number)?;
+            // The last segment may have grown since: what is new is after the snapshot's revision.
+            if offset as u64 >= segment.len() {
+                self.at = (number + 1, SEGMENT_HEADER_BYTES);
+                continue;
+            }
+            let (record, end) = segment.record_at(offset);
+            if record.rev.main > revision {
+                return None;
+            }
+            self.at.1 = end;
+            return Some((record, (number, offset)));
+        }
+    }
+
+    /// Leaves out what is not later than `revision`: tells `digest` of the records among it that count, and moves the revisions of those from
+    /// before the compact revision to `kept`. `None` once it is not `wanted` any more.
+    fn skip_to(
+        &mut self,
+        revision: i64,
+        digest: &mut Digest,
+        kept: &mut Vec<Revision>,
+        wanted: &dyn Fn() -> bool,
+    ) -> Option<()> {
+        let mut steps = 0_usize;
+        while let Some((record, (number, offset))) = self.step(revision) {
+            steps = steps.wrapping_add(1);
+            if steps.is_multiple_of(READ_STRIDE_KEYS) && !wanted() {
+                return None;
+            }
+            if self.counts(record.rev) {
+                digest.add_header(record.rev, self.segments[number].bytes(offset, RECORD_HEADER_BYTES));
+            }
+        }
+        self.begin = self.at;
+        let later = self.kept.split_off(self.kept.partition_point(|rev| rev.main <= revision));
+        *kept = std::mem::replace(&mut self.kept, later);
+        self.rewind();
+        Some(())
     }
 
     fn counts(&mut self, rev: Revision) -> bool {
@@ -196,24 +305,13 @@ impl Bucket for Records {
     }
 
     fn rewind(&mut self) {
-        self.at = (0, SEGMENT_HEADER_BYTES);
+        self.at = self.begin;
         self.next_kept = 0;
     }
 
     fn next(&mut self) -> Option<(&[u8], &[u8])> {
         loop {
-            let (number, offset) = self.at;
-            let segment = self.segments.get(number)?;
-            // The last segment may have grown since: what is new is after the revision.
-            if offset as u64 >= segment.len() {
-                self.at = (number + 1, SEGMENT_HEADER_BYTES);
-                continue;
-            }
-            let (record, end) = segment.record_at(offset);
-            if record.rev.main > self.revision {
-                return None;
-            }
-            self.at.1 = end;
+            let (record, (number, offset)) = self.step(self.revision)?;
             if self.counts(record.rev) {
                 self.key = RevisionKey::new(record.rev, record.kind == Kind::Tombstone);
                 let stored = self.segments[number].bytes(offset + RECORD_HEADER_BYTES, record.len as usize);

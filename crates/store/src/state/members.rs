@@ -26,6 +26,9 @@ pub struct Member {
     /// Where clients reach it; empty until the member has started.
     #[serde(rename = "clientURLs", default, skip_serializing_if = "Vec::is_empty", deserialize_with = "null_is_empty")]
     pub client_urls: Vec<String>,
+    /// Where it runs, as its `--zone` says; empty if it does not say. Not in etcd's JSON: what a member of etcd writes has none.
+    #[serde(skip)]
+    pub zone: String,
 }
 
 /// What the context of a configuration change says about the member it is about.
@@ -147,6 +150,7 @@ impl Members {
             let attributes = request.member_attributes.unwrap_or_default();
             member.name = attributes.name;
             member.client_urls = attributes.client_urls;
+            member.zone = attributes.zone;
         }
     }
 
@@ -223,10 +227,16 @@ mod tests {
         let mut members = Members::default();
         assert_eq!(add(&mut members, ConfChangeType::ConfChangeAddNode, 1, "http://a:1"), Ok(()));
         for member_id in [1, 2] {
-            let attributes = Attributes { name: "one".into(), client_urls: vec!["http://c:1".into()] };
+            let attributes =
+                Attributes { name: "one".into(), client_urls: vec!["http://c:1".into()], zone: "z".into() };
             members.set_attributes(ClusterMemberAttrSetRequest { member_id, member_attributes: Some(attributes) });
         }
-        assert_eq!(members.members[&1].name, "one");
+        assert_eq!((members.members[&1].name.as_str(), members.members[&1].zone.as_str()), ("one", "z"));
+        let json = serde_json::to_string(&members.members[&1]).unwrap();
+        assert!(!json.contains("zone") && !json.contains("\"z\""), "etcd's JSON has no zone: {json}");
+        // As checkpoints keep it.
+        let kept = api::etcdserverpb::Member::from(members.members[&1].clone());
+        assert_eq!(Member::from(kept), members.members[&1]);
         members.set_downgrade(DowngradeInfoSetRequest { enabled: true, ver: "3.6.0".into() });
         assert_eq!(members.downgrade, Downgrade { enabled: true, target_version: "3.6.0".into() });
         members.set_downgrade(DowngradeInfoSetRequest { enabled: false, ver: "3.6.0".into() });

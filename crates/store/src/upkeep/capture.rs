@@ -3,6 +3,7 @@
 use super::checkpoint::Checkpoint;
 use crate::apply::Applier;
 use crate::log::{Error, Listing, lock};
+use crate::mistake::Mistake;
 use crate::state::auth::AuthState;
 use crate::state::{Downgrade, Lease, LeaseCapture, Member, Members};
 use crate::store::Store;
@@ -34,6 +35,15 @@ impl Applier {
         let rewrites = store.maintenance.rewrites();
         let listing = self.log.listing();
         let mut content = self.content();
+        if Mistake::CheckpointNamesNextEntry.is_planted() {
+            content.applied_index += 1;
+        }
+        if Mistake::CheckpointNamesEarlierEntry.is_planted() && content.applied_index > 1 {
+            content.applied_index -= 1;
+        }
+        if Mistake::CheckpointNamesFinishedCompaction.is_planted() {
+            content.compact_revision = store.compacted();
+        }
         // The log may not have been told yet: a rewrite can lead to another checkpoint of the same entry before that.
         content.installed = self.installed_at == Some(self.index);
         // After the listing: what a compaction dropped before it finished is in there.
@@ -89,6 +99,15 @@ impl CheckpointJob {
         let CheckpointJob { store, mut content, leases, auth, listing, rewrites, generation } = self;
         content.leases = leases.iter().map(saved).collect();
         content.auth = auth.save();
+        if Mistake::CheckpointForgetsALease.is_planted() {
+            content.leases.pop();
+        }
+        if Mistake::CheckpointForgetsUsers.is_planted() {
+            content.auth = Default::default();
+        }
+        if Mistake::CheckpointForgetsAlarms.is_planted() {
+            content.alarms.clear();
+        }
         let mut checkpoints = lock(&store.checkpoints);
         if store.generation() != generation {
             return Ok(());
@@ -103,7 +122,8 @@ impl CheckpointJob {
 }
 
 pub(crate) fn saved(lease: Lease) -> leasepb::Lease {
-    leasepb::Lease { id: lease.id, ttl: lease.ttl, remaining_ttl: lease.remaining_ttl }
+    let remaining_ttl = if Mistake::CheckpointForgetsRemainingTime.is_planted() { 0 } else { lease.remaining_ttl };
+    leasepb::Lease { id: lease.id, ttl: lease.ttl, remaining_ttl }
 }
 
 /// The leases of a checkpoint.
@@ -135,14 +155,14 @@ impl Members {
 
 impl From<Member> for etcdserverpb::Member {
     fn from(member: Member) -> etcdserverpb::Member {
-        let Member { id, peer_urls, is_learner, name, client_urls } = member;
-        etcdserverpb::Member { id, name, peer_ur_ls: peer_urls, client_ur_ls: client_urls, is_learner }
+        let Member { id, peer_urls, is_learner, name, client_urls, zone } = member;
+        etcdserverpb::Member { id, name, peer_ur_ls: peer_urls, client_ur_ls: client_urls, is_learner, zone }
     }
 }
 
 impl From<etcdserverpb::Member> for Member {
     fn from(member: etcdserverpb::Member) -> Member {
-        let etcdserverpb::Member { id, name, peer_ur_ls, client_ur_ls, is_learner } = member;
-        Member { id, peer_urls: peer_ur_ls, is_learner, name, client_urls: client_ur_ls }
+        let etcdserverpb::Member { id, name, peer_ur_ls, client_ur_ls, is_learner, zone } = member;
+        Member { id, peer_urls: peer_ur_ls, is_learner, name, client_urls: client_ur_ls, zone }
     }
 }

@@ -210,6 +210,11 @@ impl Store {
         hashes.into_iter().map(|hash| self.answer(hash)).collect()
     }
 
+    /// The hash of the compaction to `revision`, while it is kept.
+    pub fn compaction_hash(&self, revision: i64) -> Option<u32> {
+        self.hashes.get(revision).map(|hash| hash.hash)
+    }
+
     fn answer(&self, hash: KvHash) -> HashKvResponse {
         HashKvResponse {
             header: crate::apply::header(self.revision()),

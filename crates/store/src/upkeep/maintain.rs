@@ -3,18 +3,19 @@
 use super::hash::{Hasher, KvHash, Purpose};
 use super::rewrite::{Rewriter, Step};
 use crate::index::Index;
-use crate::log::{Error, Segments, lock, write};
+use crate::log::{Error, RwLockWriteGuard, Segments, lock, write};
+use crate::mistake::Mistake;
 use crate::state::Leases;
-use crate::store::Store;
+use crate::store::{SecondIndex, Store};
 use crate::types::Loc;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Versions looked at under one hold of the index lock, which the applier waits for.
-const PRUNE_STRIDE_VERSIONS: usize = 512;
-/// What a stride counts for in a slice's budget.
-const PRUNE_STRIDE_BYTES: u64 = 32 * 1024;
+const PRUNE_STRIDE_VERSIONS: usize = 256;
+/// What a stride counts for in a slice's budget: about as long as that many bytes take to be moved.
+const PRUNE_STRIDE_BYTES: u64 = 64 * 1024;
 /// A slice is done in parts, between which it can be ended.
 const SLICE_PART_BYTES: u64 = 256 * 1024;
 /// With this many compactions waiting, dropping versions comes before their hashes: members then have nothing to compare,
@@ -43,6 +44,7 @@ pub(crate) struct Maintenance {
 pub(crate) struct Replaced {
     pub(crate) _index: Index,
     pub(crate) _leases: Leases,
+    pub(crate) _second: Option<SecondIndex>,
 }
 
 /// Checkpoints that would let files go.
@@ -349,8 +351,10 @@ impl Job {
                         return Work::Waiting;
                     }
                     failpoint::point!(COMPACT_AFTER_ACQUIRED_BATCH_TX_LOCK);
-                    let next = index.prune(revision, after.as_deref(), stride, &mut |loc| dead.push(loc));
-                    drop(index);
+                    let upto = revision + i64::from(Mistake::CompactsOneTooFar.is_planted());
+                    let next = index.prune(upto, after.as_deref(), stride, &mut |loc| dead.push(loc));
+                    // An applier that waits is handed the lock: otherwise the next stride often has it before the applier runs.
+                    RwLockWriteGuard::unlock_fair(index);
                     if next.is_some() {
                         failpoint::point!(COMPACT_BEFORE_COMMIT_BATCH);
                     }

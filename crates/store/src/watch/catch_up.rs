@@ -9,6 +9,7 @@ use super::cohort::Cohort;
 use super::outbox::Delivery;
 use super::{History, Kind, Options, Record};
 use crate::log::{KvView, stored_key};
+use crate::mistake::Mistake;
 
 /// What a read gave.
 pub(super) struct Reading {
@@ -62,7 +63,7 @@ pub(super) fn read(
     records_max: usize,
 ) -> Result<Reading, Unread> {
     let compact_revision = history.compact_revision();
-    if from < compact_revision {
+    if from < compact_revision && !Mistake::SwallowsCompaction.is_planted() {
         return Err(Unread::Compacted(compact_revision));
     }
     let options = *history.hub().options();
@@ -85,7 +86,8 @@ pub(super) fn read(
     let mut is_wide = false;
     history.scan(from, to, &mut |record| {
         assert!(record.rev.main >= last && record.rev.main <= to, "a scan is in order and within its bounds");
-        if record.rev.main != last && (records >= records_max || reader.is_full(&options)) {
+        let is_whole = record.rev.main != last || Mistake::SplitsRevisions.is_planted() && records > 0;
+        if is_whole && (records >= records_max || reader.is_full(&options)) {
             next = record.rev.main;
             return ControlFlow::Break(());
         }
@@ -107,7 +109,7 @@ pub(super) fn read(
     }
     // Compaction may have removed records while we read them.
     let compact_revision = history.compact_revision();
-    if from < compact_revision {
+    if from < compact_revision && !Mistake::SwallowsCompaction.is_planted() {
         return Err(Unread::Compacted(compact_revision));
     }
     Ok(Reading { next, records, deliveries: reader.deliver(&options, current) })
@@ -126,6 +128,10 @@ impl Reader<'_> {
     }
 
     fn take(&mut self, record: &Record<'_>) {
+        let at_compaction = record.tombstone && record.rev.main == self.compact_revision;
+        if at_compaction && Mistake::WatchMissesDeleteAtCompaction.is_planted() {
+            return;
+        }
         let kind = if record.tombstone { Kind::Delete } else { Kind::Put };
         let key = stored_key(record.stored);
         let event = self.events.len() as u32;

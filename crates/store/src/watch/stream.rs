@@ -1,5 +1,6 @@
 //! One client stream of watches.
 
+use crate::mistake::Mistake;
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -233,7 +234,8 @@ impl WatchStream {
     fn all_level_at(&self, level: i64) -> bool {
         self.watchers.len() > 0
             && self.cohorts.is_empty()
-            && self.watchers.iter().all(|watcher| watcher.min_rev <= level.saturating_add(1))
+            && (Mistake::FutureWatchGetsProgress.is_planted()
+                || self.watchers.iter().all(|watcher| watcher.min_rev <= level.saturating_add(1)))
     }
 
     /// Registers watchers with the hub, whose events they get from `min_rev` or the returned level on, whichever is later.
@@ -241,7 +243,8 @@ impl WatchStream {
         let (number, fresh) = self.live.add(spec, members);
         let interests: &[(u32, Spec)] = if fresh { &[(number, spec.clone())] } else { &[] };
         let level = self.hub().register(self.queue_number, interests);
-        self.place(members, number, min_rev.max(level.saturating_add(1)));
+        let late = i64::from(Mistake::WatchBeginsLate.is_planted());
+        self.place(members, number, min_rev.max(level.saturating_add(1)).saturating_add(late));
         level
     }
 
@@ -344,7 +347,9 @@ impl WatchStream {
             for member in interest.members.iter() {
                 let Some(watcher) = self.watchers.get_mut(*member) else { continue };
                 watcher.live = None;
-                self.cohorts.add(from.max(watcher.min_rev), &interest.spec, &[*member], self.cancellations);
+                let from = from.saturating_sub(i64::from(Mistake::StarvedStreamGoesBack.is_planted()));
+                let min_rev = if Mistake::StarvedStreamGoesBack.is_planted() { from } else { watcher.min_rev };
+                self.cohorts.add(from.max(min_rev), &interest.spec, &[*member], self.cancellations);
             }
         }
     }
@@ -438,6 +443,7 @@ impl WatchStream {
         let level = self.hub().register(self.queue_number, &fresh);
         for (number, members) in placed {
             self.metrics().add_slow((members.len() as i64).wrapping_neg());
+            let cursor = if Mistake::FutureWatchGetsOldEvents.is_planted() { 0 } else { cursor };
             self.place(&members, number, cursor.max(level.saturating_add(1)));
         }
         if cursor <= level && !cohort.interests.is_empty() {

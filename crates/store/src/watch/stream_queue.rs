@@ -102,6 +102,7 @@ impl StreamQueue {
                 Entry::Revision(item) => Some(item.revision.main),
                 Entry::Progress(..) => None,
             });
+            let queued = if Mistake::ForgetsStarvedEvents.is_planted() { None } else { queued };
             state.lag_from = queued.or(items.first().map(|item| item.revision.main)).or(overflow);
             assert!(state.lag_from.is_some(), "a queue overflows by a revision");
             metrics.add_pending((state.hits as i64).wrapping_neg());
@@ -121,7 +122,11 @@ impl StreamQueue {
     pub(super) fn push_progress(&self, level: i64, audience: Audience) {
         let mut state = self.lock();
         if state.lag_from.is_none() {
-            state.queue.push_back(Entry::Progress(level, audience));
+            if Mistake::ProgressBeforeEvents.is_planted() {
+                state.queue.push_front(Entry::Progress(level, audience));
+            } else {
+                state.queue.push_back(Entry::Progress(level, audience));
+            }
         }
     }
 

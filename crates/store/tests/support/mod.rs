@@ -39,7 +39,7 @@ impl Sink for Told {
     fn conf_change(&mut self, _: u64, change: raftpb::ConfChange) {
         self.changes.push(change);
     }
-    fn raise_no_space(&mut self) {
+    fn over_quota(&mut self, _response: &Response) {
         self.no_space += 1;
     }
 }

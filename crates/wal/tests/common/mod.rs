@@ -107,7 +107,13 @@ impl Model {
         if recovered.entries.len() != expected.len() {
             return Err(format!("{} entries, not {}", recovered.entries.len(), expected.len()));
         }
-        for (entry, (position, (term, data))) in recovered.entries.iter().zip(expected) {
+        let applied = recovered.applied.len();
+        if applied > from.min(16) {
+            return Err(format!("{applied} entries up to {from}"));
+        }
+        let kept = self.entries.iter().enumerate().take(from).skip(from - applied);
+        let found = recovered.applied.iter().chain(&recovered.entries);
+        for (entry, (position, (term, data))) in found.zip(kept.chain(expected)) {
             let same = entry.index() == position as u64 + 1
                 && entry.term() == *term
                 && entry.data() == data

@@ -8,6 +8,7 @@ use crate::test_support::Rig;
 use api::Error;
 use api::Message;
 use api::authpb::Permission;
+use api::cairnpb::EntriesRequest;
 use api::etcdserverpb::alarm_request::AlarmAction;
 use api::etcdserverpb::compare::{CompareResult, CompareTarget};
 use api::etcdserverpb::downgrade_request::DowngradeAction;
@@ -72,6 +73,7 @@ fn sample(rpc: Rpc) -> Vec<u8> {
         Rpc::Defragment => DefragmentRequest::default().encode_to_vec(),
         Rpc::Hash => HashRequest::default().encode_to_vec(),
         Rpc::HashKv => HashKvRequest::default().encode_to_vec(),
+        Rpc::Entries => EntriesRequest::default().encode_to_vec(),
         Rpc::Snapshot => SnapshotRequest::default().encode_to_vec(),
         Rpc::MoveLeader => MoveLeaderRequest { target_id: 1 }.encode_to_vec(),
         Rpc::Downgrade => {

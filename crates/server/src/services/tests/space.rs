@@ -1,9 +1,11 @@
 //! The quota, and the alarm when it is reached.
 
 use crate::test_support::Rig;
-use api::Error;
-use api::etcdserverpb::{PutRequest, PutResponse, RequestOp, TxnRequest, TxnResponse, request_op::Request};
+use api::etcdserverpb::{
+    LeaseGrantRequest, PutRequest, PutResponse, RequestOp, TxnRequest, TxnResponse, request_op::Request,
+};
 use api::v3lockpb::{LockRequest, LockResponse};
+use api::{Error, Message, RaftRequest};
 
 const PUT: &str = "/etcdserverpb.KV/Put";
 const TXN: &str = "/etcdserverpb.KV/Txn";
@@ -41,6 +43,24 @@ fn who_may_not_write_raises_no_alarm() {
     let refused = rig.call::<PutResponse>(PUT, Some(&token), &put(too_large)).expect_err("there is no room");
     assert_eq!(refused.message, Error::NoSpace.message());
     rig.wait_for("the alarm", || !rig.node().store.alarms().is_empty());
+}
+
+/// Members may have different quotas: an entry that another member found room for is applied here too, though it is answered with an
+/// error. A lease that it grants must end like any other.
+#[test]
+fn a_lease_over_the_quota_ends() {
+    let rig = Rig::start(&["--quota-backend-bytes=1"]);
+    let node = rig.node();
+    let (answer, answered) = std::sync::mpsc::channel();
+    let grant = LeaseGrantRequest { id: 7, ttl: 5 };
+    let done = Box::new(move |outcome: crate::node::Outcome| {
+        let _ = answer.send(outcome.err());
+    });
+    node.propose(node.as_member(), RaftRequest::LeaseGrant, &grant.encode_to_vec(), done);
+    let error = answered.recv_timeout(std::time::Duration::from_secs(20)).expect("an answer");
+    assert_eq!(error, Some(Error::NoSpace));
+    assert!(node.store.leases().get(7).is_some(), "the entry was not applied");
+    rig.wait_for("the end of the lease", || node.store.leases().get(7).is_none());
 }
 
 #[test]

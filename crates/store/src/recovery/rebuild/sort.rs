@@ -4,6 +4,7 @@
 //! seconds for a million records. So a few bytes of each key are sorted together with the record's place. Only records that agree in
 //! those bytes read their keys again, for the next few bytes.
 
+use super::crew::share;
 use super::place::{Place, Places};
 
 /// Bytes of the key in a prefix; the eighth says how many more there are.
@@ -14,7 +15,7 @@ const REST_ITEMS: usize = 256;
 const SHORT_RUN: usize = 12;
 
 /// A record to be sorted. Once sorted, records of one key have equal prefixes, but not only they.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Item {
     prefix: u64,
     /// Segment and offset; orders as revisions do.
@@ -47,16 +48,80 @@ pub(super) fn shared(a: &[u8], b: &[u8]) -> usize {
     if b.starts_with(a) { a.len() } else { a.iter().zip(b).take_while(|(a, b)| a == b).count() }
 }
 
-/// Sorts by key, then revision. All keys agree in their first `depth` bytes.
-pub(super) fn sort(items: &mut [Item], depth: usize, places: &Places<'_>, rest: fn()) {
-    let mut runs = vec![(0, items.len(), depth)];
+/// Sorts by key, then revision, on so many threads. All keys agree in their first `depth` bytes.
+pub(super) fn sort(items: &mut [Item], depth: usize, places: &Places<'_>, threads: usize, rest: fn()) {
+    divide(items, depth, places, threads, rest, false);
+}
+
+/// Has each thread sort a part of its own. It calls itself with fewer threads only; how deep keys agree is a loop.
+fn divide(
+    mut items: &mut [Item],
+    mut depth: usize,
+    places: &Places<'_>,
+    threads: usize,
+    rest: fn(),
+    mut is_filled: bool,
+) {
+    loop {
+        if !std::mem::take(&mut is_filled) {
+            let each = items.len().div_ceil(threads).max(1);
+            share(threads, items.chunks_mut(each).collect(), |some| fill(some, depth, places, rest));
+        }
+        if threads <= 1 || items.len() <= SHORT_RUN {
+            return sort_filled(items, depth, places, rest);
+        }
+        let middle = items.len() / 2;
+        let pivot = *items.select_nth_unstable(middle).1;
+        // Those that agree in the bytes looked at so far stay together.
+        let from = partition(&mut items[..middle], |item| item.prefix < pivot.prefix);
+        let to = middle + partition(&mut items[middle..], |item| item.prefix == pivot.prefix);
+        if (to - from) <= items.len() / 2 || pivot.is_whole() {
+            let (left, right) = items.split_at_mut(from);
+            let of_left = threads / 2;
+            share(2, vec![(left, of_left), (right, threads - of_left)], |(part, threads)| {
+                divide(part, depth, places, threads, rest, true);
+            });
+            return;
+        }
+        // Most keys go on alike, such as Kubernetes' `/registry/`, and only some others kept that from being seen.
+        let (tied, greater) = items.split_at_mut(to);
+        let (smaller, tied) = tied.split_at_mut(from);
+        sort_filled(smaller, depth, places, rest);
+        sort_filled(greater, depth, places, rest);
+        depth = shared_depth(tied, depth + PREFIX_BYTES, places);
+        items = tied;
+    }
+}
+
+/// Moves the items for which `is_first` holds to the front, and returns how many they are.
+fn partition(items: &mut [Item], is_first: impl Fn(&Item) -> bool) -> usize {
+    let mut first = 0;
+    for at in 0..items.len() {
+        if is_first(&items[at]) {
+            items.swap(first, at);
+            first += 1;
+        }
+    }
+    first
+}
+
+/// Notes the next bytes of each key.
+fn fill(items: &mut [Item], depth: usize, places: &Places<'_>, rest: fn()) {
+    for some in items.chunks_mut(REST_ITEMS) {
+        for item in some {
+            item.prefix = prefix(&places.key(item.place())[depth..]);
+        }
+        rest();
+    }
+}
+
+/// Sorts items that are filled at this depth.
+fn sort_filled(items: &mut [Item], depth: usize, places: &Places<'_>, rest: fn()) {
+    let (mut runs, mut is_filled) = (vec![(0, items.len(), depth)], true);
     while let Some((start, end, depth)) = runs.pop() {
         let run = &mut items[start..end];
-        for some in run.chunks_mut(REST_ITEMS) {
-            for item in some {
-                item.prefix = prefix(&places.key(item.place())[depth..]);
-            }
-            rest();
+        if !std::mem::take(&mut is_filled) {
+            fill(run, depth, places, rest);
         }
         run.sort_unstable();
         let mut from = 0;

@@ -1,7 +1,7 @@
 //! Damaged directories: refused with file and offset, never a panic, never a wrong value.
 
 use crate::OpenError;
-use crate::test_support::{DIR, Model, Rig};
+use crate::test_support::{DIR, Model, Rig, wanted};
 use crate::upkeep::checkpoint;
 use disk::Disk;
 use disk::sim::SimDisk;
@@ -12,8 +12,12 @@ const SEED: u64 = 11;
 
 /// A store with several segments, two checkpoints, and records after the last one.
 fn store() -> SimDisk {
+    store_of(SEED)
+}
+
+fn store_of(seed: u64) -> SimDisk {
     let disk = SimDisk::new();
-    let mut rig = Rig::open(Arc::new(disk.clone()), SEED).unwrap();
+    let mut rig = Rig::open(Arc::new(disk.clone()), seed).unwrap();
     for _ in 0..3 {
         for _ in 0..12 {
             rig.apply().unwrap();
@@ -193,6 +197,48 @@ fn every_flipped_byte_of_a_segment_is_refused() {
     rig.check(&Model::at(SEED, content.applied_index), true);
     let after = disk.contents(&path).unwrap();
     assert!(after[last.length as usize..].iter().all(|byte| *byte == 0));
+}
+
+/// Every byte of one store after the other, one at a time: of its segments as far as the newest checkpoint lists them, and of both
+/// checkpoints.
+#[test]
+fn as_many_flipped_bytes_as_are_asked_for() {
+    let wanted = wanted("FLIPS", 4_000);
+    let (mut in_segments, mut in_checkpoints, mut seed) = (0, 0, SEED);
+    while in_segments < wanted || in_checkpoints < wanted {
+        seed += 1;
+        let disk = store_of(seed);
+        let (_, content) = newest(&disk);
+        for entry in &content.segments {
+            let path = Path::new(DIR).join(format!("{:016x}.seg", entry.id));
+            let bytes = disk.contents(&path).unwrap();
+            for at in 0..(entry.length as usize).min((wanted - in_segments) as usize) {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= 1 << (at % 8);
+                disk.install(&path, &damaged).unwrap();
+                refused(&disk, &path, at);
+                in_segments += 1;
+            }
+            disk.install(&path, &bytes).unwrap();
+        }
+        let [older, newer] = checkpoints(&disk);
+        for ((path, bytes, _), other) in [(&older, &newer.2), (&newer, &older.2)] {
+            for at in 0..bytes.len().min((wanted - in_checkpoints) as usize) {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= 1 << (at % 8);
+                let copy = copy(&disk);
+                copy.install(path, &damaged).unwrap();
+                let rig = Rig::open(Arc::new(copy), seed).unwrap();
+                let [OpenError::Corrupt { file, offset, .. }] = &rig.store.passed_over[..] else { panic!("byte {at}") };
+                assert!(file == path && *offset <= at as u64, "byte {at} is reported at {offset}");
+                assert_eq!(rig.applied, other.applied_index);
+                in_checkpoints += 1;
+            }
+        }
+    }
+    println!(
+        "{in_segments} flipped bytes of segments, each refused; {in_checkpoints} of checkpoints, each passed over"
+    );
 }
 
 #[test]

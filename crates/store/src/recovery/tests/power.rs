@@ -1,13 +1,13 @@
 //! Power cuts at every kind of moment: whatever the disk kept of what was not synced, the newest acknowledged checkpoint and
 //! everything it covers is there.
 
-use crate::test_support::{Model, Rig};
+use crate::test_support::{Model, Rig, wanted};
 use disk::OsDisk;
 use disk::sim::{Random, SimDisk};
 use std::sync::Arc;
 
-/// Histories, each with several cuts after one another.
-const RUNS: u64 = 1300;
+/// Cuts, unless the environment asks for others; several after one another in each history.
+const CUTS: u64 = 5200;
 const CUTS_PER_RUN: u64 = 4;
 
 /// Runs until the power is cut or enough was done. Returns the applied index that must survive.
@@ -39,7 +39,8 @@ fn run(disk: &SimDisk, seed: u64, random: &mut Random, captured: &mut Vec<u64>) 
 #[test]
 fn nothing_that_a_checkpoint_covers_is_lost() {
     let mut rewrites = 0;
-    for seed in 0..RUNS {
+    let runs = wanted("CUTS", CUTS).div_ceil(CUTS_PER_RUN);
+    for seed in 0..runs {
         let mut random = Random::new(seed);
         let mut disk = SimDisk::new();
         disk.guard_mappings();
@@ -58,6 +59,7 @@ fn nothing_that_a_checkpoint_covers_is_lost() {
         rewrites += rig.rewrites;
         rig.check(&Model::at(seed, rig.applied), true);
     }
+    println!("{} power cuts of the store, {rewrites} rewritten segments", runs * CUTS_PER_RUN);
     assert!(rewrites > 100, "{rewrites} rewrites in all runs");
 }
 

@@ -73,6 +73,8 @@ pub struct Image {
     pass: Option<Pass>,
     /// Written, not yet handed out.
     ready: BytesMut,
+    /// Bytes that are handed out before the file's.
+    head_bytes: u64,
 }
 
 /// What the first pass found.
@@ -107,13 +109,21 @@ impl Image {
         };
         buckets.iter_mut().for_each(|bucket| bucket.rewind());
         let pass = Some(Pass::new(Pages::written(plan.root, plan.pages)));
-        Some(Image { buckets, plan, pass, ready: BytesMut::new() })
+        Some(Image { buckets, plan, pass, ready: BytesMut::new(), head_bytes: 0 })
     }
 
-    /// Bytes of the whole file.
+    /// The same file behind `head`. Only before anything was handed out.
+    pub(super) fn led_by(mut self, head: &[u8]) -> Image {
+        assert!(self.ready.is_empty() && self.head_bytes == 0, "the file has begun");
+        self.ready.extend_from_slice(head);
+        self.head_bytes = head.len() as u64;
+        self
+    }
+
+    /// Bytes of the whole file, with what leads it.
     #[allow(clippy::len_without_is_empty, reason = "even a file without records has a head")]
     pub fn len(&self) -> u64 {
-        self.plan.pages * PAGE_BYTES as u64
+        self.head_bytes + self.plan.pages * PAGE_BYTES as u64
     }
 
     /// The next bytes of the file, at most `max` of them (at least one); `None` at its end.

@@ -8,6 +8,7 @@
 use super::Prepared;
 use crate::apply::{Applier, Fatal};
 use crate::log::{lock, write};
+use crate::mistake::Mistake;
 use crate::state::auth::AuthState;
 use crate::state::{Alarms, Leases, Members};
 use crate::upkeep::Replaced;
@@ -46,7 +47,9 @@ impl Applier {
         desk.abandon(&store);
         let publication = store.hub.begin();
         self.swap(&mut ready);
-        publication.skip_to(revision);
+        if !Mistake::InstallTellsNobody.is_planted() {
+            publication.skip_to(revision);
+        }
         store.oldest_checkpoint.store(checkpoints.oldest_applied_index(), Ordering::Release);
         drop((checkpoints, desk));
         store.maintenance.sweep_soon();
@@ -73,13 +76,19 @@ impl Applier {
             store.revision.store(content.revision, Ordering::Release);
             store.generation.fetch_add(1, Ordering::AcqRel);
         }
-        let leases = store.leases.replace(leases);
-        *write(&store.alarms) = alarms;
+        let leases = if Mistake::InstallKeepsLeases.is_planted() { leases } else { store.leases.replace(leases) };
+        if !Mistake::InstallKeepsAlarms.is_planted() {
+            *write(&store.alarms) = alarms;
+        }
         *write(&store.members) = members;
-        store.auth.replace(auth);
+        if !Mistake::InstallKeepsUsers.is_planted() {
+            store.auth.replace(auth);
+        }
         store.hashes.clear();
-        let index = std::mem::take(&mut ready.index);
-        store.maintenance.replaced(content.compact_revision, Replaced { _index: index, _leases: leases });
+        let (index, second) = (std::mem::take(&mut ready.index), ready.second_index.take());
+        store
+            .maintenance
+            .replaced(content.compact_revision, Replaced { _index: index, _leases: leases, _second: second });
         self.log.restart(last);
         self.restart(ready);
     }
@@ -89,7 +98,9 @@ impl Applier {
         let content = std::mem::take(&mut ready.content);
         assert!(self.changes.is_empty(), "a snapshot was installed within a stride");
         self.revision = content.revision;
-        self.compact_revision = content.compact_revision;
+        if !Mistake::InstallKeepsCompaction.is_planted() {
+            self.compact_revision = content.compact_revision;
+        }
         (self.index, self.term) = (content.applied_index, content.applied_term);
         self.installed_at = Some(self.index);
         self.conf_state = content.conf_state;

@@ -4,9 +4,9 @@ use super::IntakeError;
 use super::part::{Part, PartFile};
 use crate::index::Index;
 use crate::log::{Error, Origin, Segment, SegmentEntry, intake_checkpoint_name, parse, segment_name};
-use crate::recovery::{OpenError, Rebuilt, Share, Source, attach, rebuild};
+use crate::recovery::{Crew, OpenError, Rebuilt, Share, Source, attach, rebuild};
 use crate::state::Leases;
-use crate::store::Store;
+use crate::store::{SecondIndex, Store};
 use crate::types::Loc;
 use crate::upkeep::checkpoint::{Checkpoint, encode_checkpoint};
 use crate::upkeep::saved;
@@ -31,6 +31,8 @@ pub struct Prepared {
     /// Files to be given back. Empty once the snapshot is installed.
     pub(super) parts: Vec<Part>,
     pub(super) is_installed: bool,
+    /// Until the index that this one replaces is dropped.
+    pub(super) second_index: Option<SecondIndex>,
 }
 
 /// Checks and rebuilds the snapshot `content` with these `leases`, whose segments are whole in `parts`. Takes the parts if all is well.
@@ -40,6 +42,7 @@ pub(super) fn prepare(
     leases: Leases,
     parts: &mut Vec<Part>,
 ) -> Result<Prepared, IntakeError> {
+    let second_index = Some(store.second_index());
     let files: Vec<PartFile> = parts.iter().filter_map(|part| part.file.clone()).collect();
     assert!(files.len() == parts.len(), "a segment that is whole has a file");
     for (entry, file) in content.segments.iter_mut().zip(&files) {
@@ -52,8 +55,8 @@ pub(super) fn prepare(
     // The index is built as the compaction leaves it, even if the sender has not finished it.
     content.compacted = None;
     let sources = open_sources(&content, &files)?;
-    let Rebuilt { index, shares } =
-        rebuild(&sources, content.compact_revision, store.options.rest).map_err(|error| {
+    let Rebuilt { index, shares } = rebuild(&sources, content.compact_revision, Crew::of_one(store.options.rest))
+        .map_err(|error| {
             let at = files
                 .iter()
                 .position(|file| matches!(&error, OpenError::Corrupt { file: path, .. } if *path == file.path));
@@ -91,6 +94,7 @@ pub(super) fn prepare(
         leases,
         parts: std::mem::take(parts),
         is_installed: false,
+        second_index,
     })
 }
 

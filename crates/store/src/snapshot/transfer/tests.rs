@@ -101,9 +101,16 @@ impl State {
 #[test]
 fn a_good_snapshot_is_taken() {
     let (_, mut opened) = receiver();
+    assert!(!opened.store.has_second_index());
     let ready = usual().send(&opened.store).unwrap();
+    assert!(opened.store.has_second_index());
     opened.applier.install(ready).unwrap();
     assert_eq!((opened.store.revision(), opened.store.usage().keys), (39, 38));
+    assert!(opened.store.has_second_index(), "the old one is dropped with the next housekeeping");
+    opened.store.maintain(1).unwrap();
+    assert!(!opened.store.has_second_index());
+    drop(usual().send(&opened.store).unwrap());
+    assert!(!opened.store.has_second_index());
 }
 
 #[test]
@@ -248,7 +255,7 @@ struct Nobody;
 impl Sink for Nobody {
     fn done(&mut self, _: u64, _: u64, _: Result<Response, api::Error>) {}
     fn conf_change(&mut self, _: u64, _: ConfChange) {}
-    fn raise_no_space(&mut self) {}
+    fn over_quota(&mut self, _response: &Response) {}
 }
 
 fn all() -> RangeRequest {

@@ -2,6 +2,7 @@
 
 use super::state::AuthState;
 use super::{AuthEvent, ROOT};
+use crate::mistake::Mistake;
 use api::Error;
 use api::authpb::{Permission, Role, User, UserAddOptions};
 use api::etcdserverpb::{
@@ -50,6 +51,9 @@ impl AuthState {
                 }
                 self.users.remove(&request.name).ok_or(Error::UserNotFound)?;
                 self.revision += 1;
+                if Mistake::DeletedUserKeepsTokens.is_planted() {
+                    return Ok(AuthEvent::None);
+                }
                 return Ok(AuthEvent::UserTokensDropped(request.name));
             }
             Change::UserChangePassword(request) => {
@@ -147,6 +151,9 @@ impl AuthState {
             return Err(Error::InvalidAuthMgmt);
         }
         self.roles.remove(name).ok_or(Error::RoleNotFound)?;
+        if Mistake::DeletedRoleStaysGranted.is_planted() {
+            return Ok(());
+        }
         for user in self.users.values_mut() {
             if let Some(at) = user.roles.iter().position(|role| role == name) {
                 Arc::make_mut(user).roles.remove(at);

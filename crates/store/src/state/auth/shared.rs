@@ -5,6 +5,7 @@ use super::permissions::Permissions;
 use super::state::AuthState;
 use super::{Ask, AuthEvent, Author, ROOT};
 use crate::log::{RwLock, read, write};
+use crate::mistake::Mistake;
 use crate::state::Leases;
 use api::authpb::{Permission, permission::Type};
 use api::{Error, Message};
@@ -91,7 +92,7 @@ impl Auth {
         if author.user.is_empty() {
             return if ask.is_for_all() { Ok(()) } else { Err(Error::UserEmpty) };
         }
-        if author.revision < self.revision() {
+        if author.revision < self.revision() && !Mistake::IgnoresAuthRevision.is_planted() {
             return Err(Error::AuthOldRevision);
         }
         self.permissions(&author.user).ok_or(Error::PermissionDenied)?.decide(ask, leases)
@@ -110,7 +111,7 @@ impl Auth {
         let mut state = write(&self.state);
         let before = state.revision;
         let result = Arc::make_mut(&mut state).change(index, change);
-        if state.revision != before {
+        if state.revision != before && !Mistake::KeepsOldPermissions.is_planted() {
             write(&self.merged).clear();
         }
         self.publish(&state);

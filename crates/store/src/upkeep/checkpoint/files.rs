@@ -3,6 +3,7 @@
 use super::encoding::{CheckpointName, TEMPORARY_SUFFIX, encode_checkpoint};
 use super::{Checkpoint, decode_checkpoint};
 use crate::log::{Error, Listing, Segments};
+use crate::mistake::Mistake;
 use api::Message;
 use disk::{Disk, Mode};
 use std::collections::HashSet;
@@ -69,7 +70,9 @@ impl Checkpoints {
             panic!("this member's own state makes no checkpoint: {contradiction}");
         }
         failpoint::point!(COMMIT_BEFORE_PRE_COMMIT_HOOK);
-        listing.sync()?;
+        if !Mistake::CheckpointBeforeSegments.is_planted() {
+            listing.sync()?;
+        }
         let bytes = encode_checkpoint(&content);
         assert!(decode_checkpoint(&bytes).is_ok(), "a checkpoint that reads back as it was written");
         let newest = self.kept.last().map(|kept| kept.name);
@@ -133,6 +136,9 @@ impl Checkpoints {
             return Err(error);
         }
         failpoint::point!(CHECKPOINT_AFTER_RENAME);
+        if Mistake::CheckpointNameNotSynced.is_planted() {
+            return Ok(());
+        }
         self.segments.reaper().sync_names().map_err(Error::fatal("sync", &self.dir))
     }
 

@@ -199,3 +199,14 @@ fn a_damaged_source_is_named() {
     };
     assert!(error.contains("0000000000000001.seg") && error.contains("offset 32"), "{error}");
 }
+
+/// The mistake behind graves: a simulated cluster seldom meets it, this file's own test does at once.
+#[cfg(feature = "mistakes")]
+#[test]
+fn a_rewrite_that_drops_graves_is_noticed() {
+    use crate::mistake::Mistake;
+    Mistake::plant(Some(Mistake::RewriteDropsGraves));
+    let noticed = std::panic::catch_unwind(keys_do_not_come_back_when_their_tombstone_was_dropped).is_err();
+    Mistake::plant(None);
+    assert!(noticed, "keys that come back are not noticed");
+}

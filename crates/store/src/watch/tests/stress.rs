@@ -27,7 +27,7 @@ impl Dice {
     }
 }
 
-fn read(store: &Arc<Fake>, seed: u64, done: &AtomicBool) -> (usize, usize) {
+fn read(store: &Arc<Fake>, seed: u64, done: &AtomicBool, has_events: &AtomicBool) -> (usize, usize) {
     let mut dice = Dice(seed * 7_919 + 1);
     let bell = Arc::new((Mutex::new(false), Condvar::new()));
     let ring = bell.clone();
@@ -41,6 +41,9 @@ fn read(store: &Arc<Fake>, seed: u64, done: &AtomicBool) -> (usize, usize) {
             if !checker.poll_once() {
                 break;
             }
+        }
+        if checker.received > 0 {
+            has_events.store(true, Ordering::SeqCst);
         }
         match dice.roll(20) {
             0..=2 => {
@@ -88,15 +91,24 @@ fn readers_and_a_publisher() {
         ..Options::default()
     });
     let done = AtomicBool::new(false);
+    let have_events: Vec<AtomicBool> = (0..READERS).map(|_| AtomicBool::new(false)).collect();
     std::thread::scope(|scope| {
-        let readers: Vec<_> = (0..READERS)
-            .map(|seed| {
+        let readers: Vec<_> = (1..)
+            .zip(&have_events)
+            .map(|(seed, has_events)| {
                 let (store, done) = (&store, &done);
-                scope.spawn(move || read(store, seed + 1, done))
+                scope.spawn(move || read(store, seed, done, has_events))
             })
             .collect();
         let mut dice = Dice(4_711);
-        for number in 0..WRITES {
+        for number in 0.. {
+            // On a busy machine a reader may not have had its first turn by the last write.
+            if number >= WRITES {
+                if have_events.iter().all(|has_events| has_events.load(Ordering::SeqCst)) {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
             let value = number.to_string();
             let first = b'a' + dice.roll(8) as u8;
             let put = dice.roll(4) != 0;

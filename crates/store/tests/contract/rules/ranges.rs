@@ -8,7 +8,7 @@ use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::*;
 use bytes::BytesMut;
 use prost::Message;
-use store::{Allowance, Options, RangeChunk, Unread};
+use store::{Allowance, Options, RangeChunk, Reached, Unread};
 
 #[test]
 fn ranges_of_all_shapes() {
@@ -107,6 +107,49 @@ fn a_range_encodes_as_the_message_does() {
         assert_eq!(&out[..], expected);
         assert!(calls <= answer.kvs.len().max(1));
     }
+}
+
+#[test]
+fn large_pairs_are_referred_to_and_stay_readable() {
+    let large = "l".repeat(30_000);
+    let mut node = filled(&[("a", "1"), ("b", &large), ("c", ""), ("d", &large), ("e", &large), ("f", "2")]);
+    let mut answer = node.store.range(&all()).unwrap();
+    let expected = RangeResponse { kvs: answer.kvs.to_messages(), ..Default::default() }.encode_to_vec();
+    // What it refers to is compacted, and its segments are removed.
+    let revision = node.store.revision();
+    node.apply_all(["b", "d", "e"].map(|key| put(key, "new").raft()).into());
+    node.apply(compact(revision + 3)).unwrap();
+    node.settle();
+    for _ in 0..3 {
+        node.checkpoint();
+        node.apply(put("x", "").raft()).unwrap();
+    }
+    let (mut out, mut referred, mut steps) = (BytesMut::new(), Vec::new(), 0);
+    loop {
+        steps += 1;
+        let mut copied = BytesMut::new();
+        let reached = answer.kvs.encode_around(&mut copied, 40_000, 20_000);
+        assert!(copied.len() < 100, "{} bytes were copied", copied.len());
+        out.extend_from_slice(&copied);
+        match reached {
+            Reached::All => break,
+            Reached::Part => {}
+            Reached::Large(pair) => {
+                out.extend_from_slice(&pair);
+                referred.push(pair.into_bytes());
+            }
+        }
+    }
+    assert!(out == expected && referred.len() == 3 && steps == 4);
+    assert!(referred.iter().all(|pair| pair.ends_with(large.as_bytes())));
+    // What is not stored, as keys alone, is copied.
+    let mut keys = node.store.range(&RangeRequest { keys_only: true, ..all() }).unwrap();
+    assert!(matches!(keys.kvs.encode_around(&mut BytesMut::new(), usize::MAX, 0), Reached::All));
+    let mut one = node.store.range(&range("x", "")).unwrap();
+    let len = one.kvs.iter().next().unwrap().len();
+    assert!(matches!(one.kvs.encode_around(&mut BytesMut::new(), 1, len + 1), Reached::All));
+    let mut one = node.store.range(&range("x", "")).unwrap();
+    assert!(matches!(one.kvs.encode_around(&mut BytesMut::new(), 1, len), Reached::Large(_)));
 }
 
 #[test]

@@ -265,7 +265,7 @@ fn membership_goes_through_the_log() {
     assert_eq!(told.results, [(77, Ok(Response::None)), (77, Err(Error::MemberExist))]);
     let ids: Vec<_> = told.changes.iter().map(|change| change.node_id()).collect();
     assert_eq!(ids, [9, 0], "a change that cannot be has no node");
-    let attributes = Attributes { name: "nine".into(), client_urls: vec!["http://c:1".into()] };
+    let attributes = Attributes { name: "nine".into(), client_urls: vec!["http://c:1".into()], ..Default::default() };
     node.apply(ClusterMemberAttrSetRequest { member_id: 9, member_attributes: Some(attributes) }.raft()).unwrap();
     node.apply(ClusterVersionSetRequest { ver: "3.7.0".into() }.raft()).unwrap();
     node.apply(DowngradeInfoSetRequest { enabled: true, ver: "3.6.0".into() }.raft()).unwrap();

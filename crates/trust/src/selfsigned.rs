@@ -1,4 +1,4 @@
-//! Certificates that a member makes for itself: `--auto-tls` and `--peer-auto-tls`.
+//! Certificates that a program makes for itself: `--auto-tls` and `--peer-auto-tls`.
 
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
@@ -12,19 +12,23 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
-use trust::Certificate;
+
+use crate::Certificate;
 
 /// A year as etcd counts it for this.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// The files of a pair.
-pub(super) struct Files {
-    pub(super) cert: PathBuf,
-    pub(super) key: PathBuf,
+/// The files of a pair that was made here.
+#[derive(Clone, Debug)]
+pub struct SelfSigned {
+    /// The certificate.
+    pub cert: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
 }
 
 /// The host of a URL: a name or an address; of a Unix socket, what stands before a colon.
-pub(super) fn host(url: &str) -> Option<String> {
+pub fn host_of_url(url: &str) -> Option<String> {
     let (_, rest) = url.split_once("://")?;
     let authority = rest.split('/').next()?;
     let host = match authority.rsplit_once(':') {
@@ -36,22 +40,25 @@ pub(super) fn host(url: &str) -> Option<String> {
 }
 
 /// The pair in `dir`, made if it is not there, not valid any more, or nothing that can be used (as etcd's own, which are of P-521).
-pub(super) fn ensure(dir: &Path, hosts: &[String], years: u32) -> Result<Files, String> {
-    let files = Files { cert: dir.join("cert.pem"), key: dir.join("key.pem") };
+///
+/// # Errors
+/// If it cannot be made or written.
+pub fn self_signed(dir: &Path, hosts: &[String], years: u32) -> Result<SelfSigned, String> {
+    let files = SelfSigned { cert: dir.join("cert.pem"), key: dir.join("key.pem") };
     if !is_usable(&files) {
         make(dir, &files, hosts, years)?;
     }
     Ok(files)
 }
 
-fn is_usable(files: &Files) -> bool {
+fn is_usable(files: &SelfSigned) -> bool {
     let certificate = CertificateDer::from_pem_file(&files.cert).ok().and_then(|der| Certificate::parse(&der).ok());
     let key = PrivateKeyDer::from_pem_file(&files.key).ok();
     certificate.is_some_and(|certificate| certificate.is_valid_at(SystemTime::now()))
         && key.is_some_and(|key| ring::sign::any_supported_type(&key).is_ok())
 }
 
-fn make(dir: &Path, files: &Files, hosts: &[String], years: u32) -> Result<(), String> {
+fn make(dir: &Path, files: &SelfSigned, hosts: &[String], years: u32) -> Result<(), String> {
     let mut names: Vec<String> = hosts.to_vec();
     names.sort_unstable();
     names.dedup();
@@ -103,7 +110,7 @@ mod tests {
             ("unixs://localhost:20001", Some("localhost")),
             ("https://", None),
         ] {
-            assert_eq!(host(url).as_deref(), wanted, "{url}");
+            assert_eq!(host_of_url(url).as_deref(), wanted, "{url}");
         }
     }
 
@@ -112,16 +119,16 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("cairn-selfsigned-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         let hosts = ["127.0.0.1".to_string(), "localhost".to_string()];
-        let files = ensure(&dir, &hosts, 2).expect("made");
+        let files = self_signed(&dir, &hosts, 2).expect("made");
         let first = std::fs::read(&files.cert).expect("there");
         let certificate =
             Certificate::parse(&CertificateDer::from_pem_file(&files.cert).expect("PEM")).expect("parsed");
         assert!(certificate.check_host("127.0.0.1").is_ok() && certificate.check_host("localhost").is_ok());
         assert!(certificate.not_after > SystemTime::now() + YEAR);
-        ensure(&dir, &hosts, 2).expect("kept");
+        self_signed(&dir, &hosts, 2).expect("kept");
         assert_eq!(std::fs::read(&files.cert).expect("there"), first);
         std::fs::write(&files.key, "half").expect("written");
-        ensure(&dir, &hosts, 2).expect("made anew");
+        self_signed(&dir, &hosts, 2).expect("made anew");
         assert_ne!(std::fs::read(&files.cert).expect("there"), first);
         let _ = std::fs::remove_dir_all(&dir);
     }

@@ -1,4 +1,4 @@
-//! Reporting the member's progress to the service manager: `sd_notify`.
+//! Reporting the progress of a process to the service manager: `sd_notify`.
 
 use std::ffi::OsStr;
 use std::io;
@@ -10,13 +10,13 @@ use telemetry::logging::{self, Value};
 /// The variable that names the manager's socket. A name that begins with `@` is one without a file.
 const VARIABLE: &str = "NOTIFY_SOCKET";
 
-/// The member serves.
-pub(crate) fn ready() {
+/// Tells the service manager, if there is one, that the process serves.
+pub fn ready() {
     tell("READY=1");
 }
 
-/// The member is about to end.
-pub(crate) fn stopping() {
+/// Tells it that the process is about to end.
+pub fn stopping() {
     tell("STOPPING=1");
 }
 

@@ -1,14 +1,19 @@
-//! `/debug/pprof/`, in the forms that `go tool pprof` reads.
+//! `/debug/pprof/`, in the forms that `go tool pprof` reads, for the programs that serve.
+
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+#![deny(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)]
+#![cfg_attr(
+    test,
+    allow(clippy::indexing_slicing, clippy::string_slice, clippy::arithmetic_side_effects, clippy::expect_used)
+)]
 
 mod encode;
 mod sampler;
 
-use super::{page, plain, values};
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use http::request::Parts;
-use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+use http::{HeaderName, HeaderValue, Response, StatusCode, Uri, header};
 use rpc::HttpResponder;
 use sampler::{PERIOD, Sampling};
 use std::io::Write;
@@ -30,17 +35,17 @@ const ABSENT: &[(&str, &str)] = &[
     ("trace", "there is no Go runtime to be traced; use --enable-distributed-tracing"),
 ];
 
-/// Answers a request below `/debug/pprof/`.
-pub(super) fn answer(head: &Parts, responder: HttpResponder) {
-    let name = head.uri.path().trim_start_matches("/debug/pprof/");
+/// Answers a request below `/debug/pprof/`. `command_line` has the words of the program's, without passwords.
+pub fn answer(uri: &Uri, command_line: impl FnOnce() -> Vec<String>, responder: HttpResponder) {
+    let name = uri.path().trim_start_matches("/debug/pprof/");
     match name {
         "" => responder.send(index()),
         "cmdline" => {
-            responder.send(plain(StatusCode::OK, crate::system::command_line().join("\0")));
+            responder.send(plain(StatusCode::OK, command_line().join("\0")));
         }
         // The reader's binary names the functions.
         "symbol" => responder.send(plain(StatusCode::OK, "num_symbols: 0\n")),
-        "profile" => cpu(head.uri.query().unwrap_or_default(), responder),
+        "profile" => cpu(uri.query().unwrap_or_default(), responder),
         _ => responder.send(match ABSENT.iter().find(|(absent, _)| *absent == name) {
             Some((_, why)) => marked(StatusCode::NOT_IMPLEMENTED, format!("no profile {name:?}: {why}\n")),
             None => marked(StatusCode::NOT_FOUND, "Unknown profile\n".into()),
@@ -70,7 +75,7 @@ fn index() -> Response<Bytes> {
 
 /// Samples for as long as the query says, one profile at a time.
 fn cpu(query: &str, mut responder: HttpResponder) {
-    let seconds = values(query, "seconds").next().and_then(|text| text.parse().ok());
+    let seconds = query.split('&').find_map(|part| part.strip_prefix("seconds=")?.parse().ok());
     let lasting = Duration::from_secs(seconds.unwrap_or(SECONDS_DEFAULT).clamp(1, SECONDS_MAX));
     let sampling = match Sampling::begin() {
         Some(Ok(sampling)) => sampling,
@@ -104,4 +109,18 @@ fn cpu(query: &str, mut responder: HttpResponder) {
             Err(error) => marked(StatusCode::INTERNAL_SERVER_ERROR, format!("cannot pack the profile: {error}\n")),
         });
     });
+}
+
+fn page(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Response<Bytes> {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+}
+
+/// A plain-text response, marked so that no browser guesses another type.
+fn plain(status: StatusCode, body: impl Into<Bytes>) -> Response<Bytes> {
+    let mut response = page(status, "text/plain; charset=utf-8", body);
+    response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
 }

@@ -1,11 +1,11 @@
 //! Simple tokens: random letters that a member knows once it has applied the entry that gave them out.
 
-use contain::lock;
 use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
+use store::AuthEvent;
 
 /// Limit of tokens per user; then the oldest are dropped. Logins with the same password share tokens.
 const USER_TOKENS_MAX: usize = 1_000;
@@ -17,7 +17,7 @@ const TOKEN_BYTES_MAX: usize = 64;
 
 /// The result of looking up a token.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub enum Found {
     /// The token of this user.
     User(Arc<str>),
     /// The token names an entry that is not applied yet.
@@ -47,27 +47,30 @@ struct Owners {
 }
 
 /// All valid tokens.
-pub(super) struct Tokens {
+pub struct Tokens<S> {
     shards: [Shard; SHARDS],
-    hashing: RandomState,
+    /// Chooses the shard of a token. Strangers must not be able to foresee it.
+    hashing: S,
     owners: Mutex<Owners>,
     ttl_ms: u64,
     /// How often tokens were dropped before they expired.
     taken: AtomicU64,
 }
 
-impl Tokens {
-    pub(super) fn new(ttl: Duration) -> Tokens {
+impl<S: BuildHasher> Tokens<S> {
+    /// No tokens yet; each lives for `ttl` after its last use.
+    pub fn new(ttl: Duration, hashing: S) -> Tokens<S> {
         Tokens {
             shards: Default::default(),
-            hashing: RandomState::new(),
+            hashing,
             owners: Mutex::default(),
             ttl_ms: ttl.as_millis() as u64,
             taken: AtomicU64::new(0),
         }
     }
 
-    pub(super) fn ttl_ms(&self) -> u64 {
+    /// How long a token lives after its last use.
+    pub fn ttl_ms(&self) -> u64 {
         self.ttl_ms
     }
 
@@ -77,7 +80,7 @@ impl Tokens {
     }
 
     /// Finds the user of a token and renews its lifetime.
-    pub(super) fn find(&self, token: &[u8], applied: u64, now_ms: u64) -> Found {
+    pub fn find(&self, token: &[u8], applied: u64, now_ms: u64) -> Found {
         if token.len() > TOKEN_BYTES_MAX {
             return Found::Nowhere;
         }
@@ -94,20 +97,30 @@ impl Tokens {
     }
 
     /// How often tokens were dropped. A lookup is still valid if this number has not changed since before the lookup.
-    pub(super) fn taken(&self) -> u64 {
+    pub fn taken(&self) -> u64 {
         self.taken.load(Ordering::Acquire)
     }
 
     /// The newest token of the user, and its age in milliseconds.
-    pub(super) fn newest(&self, user: &str, now_ms: u64) -> Option<(String, u64)> {
-        let owners = lock(&self.owners);
+    pub fn newest(&self, user: &str, now_ms: u64) -> Option<(String, u64)> {
+        let owners = self.owners();
         let (token, given_ms) = owners.by_user.get(user)?.last()?;
         Some((String::from_utf8_lossy(token).into_owned(), now_ms.saturating_sub(*given_ms)))
     }
 
+    /// Notes what an entry did. To be called in the order of the log, before the entry counts as applied.
+    pub fn applied(&self, event: &AuthEvent, now_ms: u64) {
+        match event {
+            AuthEvent::None => {}
+            AuthEvent::Token { user, token } => self.add(user, token, now_ms),
+            AuthEvent::UserTokensDropped(user) => self.drop_user(user),
+            AuthEvent::AllTokensDropped => self.clear(),
+        }
+    }
+
     /// Adds a token that was handed out.
-    pub(super) fn add(&self, user: &str, token: &str, now_ms: u64) {
-        let mut owners = lock(&self.owners);
+    fn add(&self, user: &str, token: &str, now_ms: u64) {
+        let mut owners = self.owners();
         self.sweep(&mut owners, now_ms);
         let user = match owners.by_user.get_key_value(user) {
             Some((known, _)) => known.clone(),
@@ -127,6 +140,10 @@ impl Tokens {
         owners.count = owners.count.saturating_add(1).saturating_sub(dropped);
         let known = Token { user, expires_ms: AtomicU64::new(now_ms.saturating_add(self.ttl_ms)) };
         self.shard(&token).write().unwrap_or_else(PoisonError::into_inner).insert(token, known);
+    }
+
+    fn owners(&self) -> MutexGuard<'_, Owners> {
+        self.owners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn forget(&self, token: &[u8]) {
@@ -156,16 +173,16 @@ impl Tokens {
     }
 
     /// Forgets the tokens of a user.
-    pub(super) fn drop_user(&self, user: &str) {
-        let mut owners = lock(&self.owners);
+    fn drop_user(&self, user: &str) {
+        let mut owners = self.owners();
         let given = owners.by_user.remove(user).unwrap_or_default();
         owners.count = owners.count.saturating_sub(given.len());
         given.iter().for_each(|(token, _)| self.forget(token));
     }
 
-    /// Forgets all tokens.
-    pub(super) fn clear(&self) {
-        self.clear_in(&mut lock(&self.owners));
+    /// Forgets all tokens. Due after a snapshot was installed, too: a snapshot does not contain tokens.
+    pub fn clear(&self) {
+        self.clear_in(&mut self.owners());
     }
 
     fn clear_in(&self, owners: &mut Owners) {
@@ -188,6 +205,9 @@ fn index(token: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::hash::{BuildHasherDefault, DefaultHasher};
+
+    type Fixed = BuildHasherDefault<DefaultHasher>;
 
     fn user(found: Found) -> Option<String> {
         if let Found::User(user) = found { Some(user.to_string()) } else { None }
@@ -195,19 +215,19 @@ mod tests {
 
     #[test]
     fn tokens_live_as_long_as_they_are_used() {
-        let tokens = Tokens::new(Duration::from_secs(10));
+        let tokens = Tokens::new(Duration::from_secs(10), Fixed::default());
         tokens.add("ann", "abc.7", 0);
         assert_eq!(user(tokens.find(b"abc.7", 7, 9_000)).as_deref(), Some("ann"));
         assert_eq!(user(tokens.find(b"abc.7", 7, 18_000)).as_deref(), Some("ann"));
         assert_eq!(tokens.find(b"abc.7", 7, 28_000), Found::Nowhere);
         tokens.add("ann", "abd.8", 28_001);
-        assert_eq!(lock(&tokens.owners).count, 1);
+        assert_eq!(tokens.owners().count, 1);
         assert_eq!(tokens.newest("ann", 30_001), Some(("abd.8".into(), 2_000)));
     }
 
     #[test]
     fn tokens_of_later_entries_are_waited_for() {
-        let tokens = Tokens::new(Duration::from_secs(10));
+        let tokens = Tokens::new(Duration::from_secs(10), Fixed::default());
         assert_eq!(tokens.find(b"abc.7", 7, 0), Found::Later);
         assert_eq!(tokens.find(b"abc.7", 8, 0), Found::Nowhere);
         assert_eq!(tokens.find(b"abc.18446744073709551615", 7, 0), Found::Later);
@@ -219,12 +239,12 @@ mod tests {
 
     #[test]
     fn tokens_are_dropped_and_bounded() {
-        let tokens = Tokens::new(Duration::from_secs(10));
+        let tokens = Tokens::new(Duration::from_secs(10), Fixed::default());
         for number in 0..2 * USER_TOKENS_MAX {
             tokens.add("ann", &format!("abc.{number}"), 0);
         }
         tokens.add("bob", "xyz.1", 0);
-        assert_eq!(lock(&tokens.owners).count, USER_TOKENS_MAX + 1);
+        assert_eq!(tokens.owners().count, USER_TOKENS_MAX + 1);
         assert_eq!(tokens.find(b"abc.0", 9_999, 0), Found::Nowhere);
         assert_eq!(user(tokens.find(b"abc.1999", 9_999, 0)).as_deref(), Some("ann"));
         tokens.drop_user("ann");
@@ -232,6 +252,6 @@ mod tests {
         assert_eq!(user(tokens.find(b"xyz.1", 9_999, 0)).as_deref(), Some("bob"));
         tokens.clear();
         assert_eq!(tokens.find(b"xyz.1", 9_999, 0), Found::Nowhere);
-        assert_eq!(lock(&tokens.owners).count, 0);
+        assert_eq!(tokens.owners().count, 0);
     }
 }

@@ -1,0 +1,11 @@
+//! A process and its machine: what the programs that serve (members, the gateway) ask of the operating system alike.
+
+mod memory;
+pub mod names;
+pub mod notify;
+mod open_files;
+mod signals;
+
+pub use memory::{anonymous_bytes, memory_limit_bytes, return_freed_memory, return_large_memory};
+pub use open_files::{open_files_limit, raise_open_files};
+pub use signals::end_at_signals;

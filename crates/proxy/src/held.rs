@@ -1,0 +1,134 @@
+//! Memory that clients have the proxy hold: one budget for all of them.
+
+use api::{Error, limits};
+use budget::{Budget, Claim, Pool};
+use rpc::client::Room;
+use rpc::{Address, Status};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a request waits for room.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// What a call takes beside its message and its metadata, in bytes.
+const CALL_BYTES: usize = 2_048;
+
+/// The budget.
+#[derive(Clone, Debug)]
+pub(crate) struct Held(Arc<Budget>);
+
+impl Held {
+    /// A budget of so many bytes, and the thread that grants what waits.
+    ///
+    /// # Errors
+    /// If there can be no thread.
+    pub(crate) fn start(bytes_max: u64) -> io::Result<Held> {
+        let budget = Budget::new(bytes_max, PATIENCE);
+        let granting = budget.clone();
+        std::thread::Builder::new().name("budget".into()).spawn(move || granting.run())?;
+        Ok(Held(budget))
+    }
+
+    /// What a call takes until it is answered, if there is room.
+    pub(crate) fn call(&self, message_bytes: usize, client: Address) -> Option<Claim> {
+        self.0.try_claim(Pool::Requests, cost(message_bytes), Some(client))
+    }
+
+    /// The same once there is room. What waits is held too, in a part of the budget that requests have for nothing else.
+    ///
+    /// # Errors
+    /// Too many requests: too much waits, or for too long.
+    pub(crate) async fn call_later(&self, message_bytes: usize, client: Address) -> Result<Claim, Status> {
+        let bytes = cost(message_bytes);
+        let Some(_waiting) = self.0.try_claim(Pool::Short, bytes, Some(client)) else {
+            return Err(Error::TooManyRequests.into());
+        };
+        Ok(self.0.claim(Pool::Requests, bytes, client).await?)
+    }
+
+    /// A claim of nothing yet for requests of a stream.
+    pub(crate) fn requests(&self, client: Address) -> Claim {
+        self.0.request(client)
+    }
+
+    /// A claim of nothing yet for what a stream's client has not taken.
+    pub(crate) fn stream(&self, client: Address) -> Claim {
+        self.0.long_answer(client)
+    }
+
+    /// Room for answers to a client: they are not taken in before there is any.
+    pub(crate) fn answers(&self, client: Address) -> Room {
+        let budget = self.0.clone();
+        Arc::new(move |bytes| {
+            if bytes <= limits::BUDGET_FREE_BYTES {
+                return Ok(None);
+            }
+            let pool = Pool::of_answer(bytes as u64);
+            let claim = budget.try_claim(pool, bytes as u64, Some(client));
+            // One that is larger than all that there is for answers is taken in alone.
+            let is_alone = || pool == Pool::Long && budget.held(pool) == 0;
+            let claim = claim.or_else(|| is_alone().then(|| budget.claim_anyway(None, bytes as u64)));
+            let claim = claim.ok_or_else(|| Status::from(Error::TooManyRequests))?;
+            Ok(Some(Box::new(move |message| claim.hold(message))))
+        })
+    }
+
+    /// The usage of each pool, for the metrics.
+    pub(crate) fn usage(&self) -> impl Iterator<Item = budget::PoolUsage> {
+        self.0.usage().into_iter()
+    }
+}
+
+fn cost(message_bytes: usize) -> u64 {
+    message_bytes.saturating_add(CALL_BYTES) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    fn client(port: u16) -> Address {
+        Address::Tcp(([10, 0, 0, 1], port).into())
+    }
+
+    #[tokio::test]
+    async fn requests_wait_for_room_and_are_refused_when_too_much_waits() {
+        // A quarter for requests and for what waits each.
+        let held = Held::start(4 << 20).expect("a thread");
+        let mut calls: Vec<Claim> = std::iter::from_fn(|| held.call(100 << 10, client(1))).take(100).collect();
+        assert!((5..=10).contains(&calls.len()), "{}", calls.len());
+        let mut waiting = Box::pin(held.call_later(100 << 10, client(1)));
+        assert!(tokio::time::timeout(Duration::from_millis(20), &mut waiting).await.is_err(), "there is no room");
+        calls.clear();
+        waiting.await.expect("there is room");
+        // As much waits as there is room for; who comes then is refused at once.
+        let _calls: Vec<Claim> = std::iter::from_fn(|| held.call(100 << 10, client(2))).take(100).collect();
+        let mut all: Vec<_> = (0..40).map(|_| Box::pin(held.call_later(100 << 10, client(2)))).collect();
+        let mut refused = 0;
+        for call in &mut all {
+            refused += match tokio::time::timeout(Duration::ZERO, call).await {
+                Ok(Err(status)) => usize::from(status.message == Error::TooManyRequests.message()),
+                Ok(Ok(_)) => panic!("there is no room"),
+                Err(_) => 0,
+            };
+        }
+        assert!((30..=35).contains(&refused), "{refused}");
+    }
+
+    #[test]
+    fn answers_are_held_until_they_are_gone() {
+        let held = Held::start(4 << 20).expect("a thread");
+        let room = held.answers(client(1));
+        assert!(room(100).expect("free").is_none());
+        let hold = room(600 << 10).expect("room").expect("a claim");
+        let message = hold(Bytes::from(vec![0; 600 << 10]));
+        assert!(room(600 << 10).is_err(), "more than a connection may have");
+        assert!(held.answers(client(2))(100 << 20).is_err(), "not alone");
+        drop(message);
+        let alone = held.answers(client(2))(100 << 20).expect("alone").expect("a claim");
+        assert!(held.answers(client(3))(600 << 10).is_err(), "all of it is taken");
+        drop(alone);
+        assert!(held.answers(client(3))(600 << 10).is_ok());
+    }
+}

@@ -1,0 +1,253 @@
+//! Streams that are passed on, message by message: what one side does not take holds the other side back.
+
+use budget::Claim;
+use bytes::Bytes;
+use contain::Contained;
+use parking_lot::Mutex;
+use rpc::{Metadata, Outbound, Status, StreamCall, StreamHandler, StreamWaker};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+use crate::namespace::Namespace;
+use crate::upstream::{Refusals, Upstream};
+
+/// Bytes of a member's messages that wait for the client before no more are read.
+const WAITING_BYTES_MAX: usize = 256 * 1024;
+/// What the next message of a member is taken for, before it has come.
+const MESSAGE_BYTES: usize = 32 * 1024;
+/// What a message of a client takes at least.
+const REQUEST_BYTES_MIN: usize = 64;
+/// How often a stream for whose messages there is no room looks again.
+const ROOM_LOOK: Duration = Duration::from_millis(100);
+
+/// The first pause before another member is asked, for the first was a learner; each further one takes twice as long.
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+/// The longest of them.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// A stream to be passed on.
+pub(crate) struct Passage {
+    pub(crate) upstream: Arc<Upstream>,
+    pub(crate) path: &'static str,
+    pub(crate) metadata: Metadata,
+    /// The client sends one message.
+    pub(crate) is_single: bool,
+    pub(crate) namespace: Namespace,
+}
+
+/// What both sides of a stream share.
+struct Shared {
+    state: Mutex<State>,
+    /// Tells the task that there is something for the member, or room for what it sends.
+    news: Notify,
+    waker: StreamWaker,
+}
+
+#[derive(Default)]
+struct State {
+    to_member: VecDeque<Bytes>,
+    to_member_bytes: usize,
+    /// The client sends no more.
+    is_half_closed: bool,
+    /// There is no client any more.
+    is_gone: bool,
+    to_client: VecDeque<Bytes>,
+    to_client_bytes: usize,
+    end: Option<Status>,
+}
+
+/// A client's side.
+pub(crate) struct Passing {
+    shared: Arc<Shared>,
+    path: &'static str,
+    namespace: Namespace,
+    /// For messages that the member has not taken.
+    claim: Claim,
+}
+
+impl Passing {
+    /// Begins the member's side, as a task of this thread. `requests` and `answers` are claims of nothing yet.
+    pub(crate) fn begin(passage: Passage, call: &StreamCall, requests: Claim, answers: Claim) -> Passing {
+        let shared = Arc::new(Shared { state: Mutex::default(), news: Notify::new(), waker: call.waker.clone() });
+        let timeout = call.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let passing = Passing {
+            shared: shared.clone(),
+            path: passage.path,
+            namespace: passage.namespace.clone(),
+            claim: requests,
+        };
+        let task = async move {
+            let status = pass(&passage, timeout, &shared, answers).await;
+            shared.state.lock().end = Some(Status::new(status.code, status.message));
+            shared.waker.wake();
+        };
+        tokio::spawn(Contained::new(task));
+        passing
+    }
+
+    /// Claims what the member has not taken. False if there is no room.
+    fn reclaim(&mut self, more: usize) -> bool {
+        let held = self.held_bytes().saturating_add(more);
+        if held <= api::limits::BUDGET_FREE_BYTES && self.claim.bytes() == 0 {
+            return true;
+        }
+        self.claim.resize(held as u64)
+    }
+
+    fn pump(&self, out: &mut Outbound<'_>) {
+        let mut state = self.shared.state.lock();
+        while out.has_room() {
+            let Some(message) = state.to_client.pop_front() else { break };
+            state.to_client_bytes = state.to_client_bytes.saturating_sub(message.len());
+            out.send(message);
+        }
+        if state.to_client.is_empty()
+            && let Some(status) = state.end.take()
+        {
+            out.finish(status);
+        }
+        drop(state);
+        self.shared.news.notify_one();
+    }
+}
+
+impl StreamHandler for Passing {
+    fn message(&mut self, message: Bytes, out: &mut Outbound<'_>) {
+        match self.namespace.request(self.path, message) {
+            Ok(message) if self.reclaim(message.len().max(REQUEST_BYTES_MIN)) => {
+                let mut state = self.shared.state.lock();
+                state.to_member_bytes = state.to_member_bytes.saturating_add(message.len().max(REQUEST_BYTES_MIN));
+                state.to_member.push_back(message);
+            }
+            Ok(_) => out.finish(api::Error::TooManyRequests.into()),
+            Err(status) => out.finish(status),
+        }
+        self.shared.news.notify_one();
+    }
+
+    fn half_closed(&mut self, _out: &mut Outbound<'_>) {
+        self.shared.state.lock().is_half_closed = true;
+        self.shared.news.notify_one();
+    }
+
+    fn ready(&mut self, out: &mut Outbound<'_>) {
+        // Less is always granted.
+        self.reclaim(0);
+        self.pump(out);
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.shared.state.lock().to_member_bytes
+    }
+}
+
+impl Drop for Passing {
+    fn drop(&mut self) {
+        self.shared.state.lock().is_gone = true;
+        self.shared.news.notify_one();
+    }
+}
+
+/// The member's side: until the member ends the call, or the client has gone.
+async fn pass(passage: &Passage, timeout: Option<Duration>, shared: &Shared, mut room: Claim) -> Status {
+    // The only message, for another member if the first one turns out to be a learner.
+    let mut only = None;
+    let (mut refusals, mut pause) = (Refusals::default(), PAUSE_MIN);
+    loop {
+        let status = match converse(passage, timeout, shared, &mut room, &mut only).await {
+            Ok(status) => return status,
+            Err(status) => status,
+        };
+        if !passage.is_single || refusals.are_final(&status, passage.upstream.members()) {
+            return status;
+        }
+        tokio::time::sleep(pause).await;
+        if shared.state.lock().is_gone {
+            return Status::OK;
+        }
+        pause = pause.saturating_mul(2).min(PAUSE_MAX);
+    }
+}
+
+/// One attempt; an error says that nothing came of it.
+async fn converse(
+    passage: &Passage,
+    timeout: Option<Duration>,
+    shared: &Shared,
+    room: &mut Claim,
+    only: &mut Option<Bytes>,
+) -> Result<Status, Status> {
+    let Passage { upstream, path, metadata, namespace, .. } = passage;
+    let client = upstream.client()?;
+    let mut opening = std::pin::pin!(client.forward_stream(path, metadata, timeout));
+    let opened = loop {
+        tokio::select! {
+            opened = &mut opening => break opened,
+            () = shared.news.notified() => {
+                if shared.state.lock().is_gone {
+                    return Ok(Status::OK);
+                }
+            }
+        }
+    };
+    let mut call = opened?;
+    let (mut taken, mut is_finished, mut has_come) = (only.clone().map(|message| call.post(message)), false, false);
+    // What the client said before there was a call.
+    shared.news.notify_one();
+    loop {
+        let has_room = {
+            let mut state = shared.state.lock();
+            if state.is_gone {
+                return Ok(Status::OK);
+            }
+            if taken.is_none() {
+                if let Some(message) = state.to_member.pop_front() {
+                    let bytes = message.len().max(REQUEST_BYTES_MIN);
+                    state.to_member_bytes = state.to_member_bytes.saturating_sub(bytes);
+                    *only = passage.is_single.then(|| message.clone());
+                    taken = Some(call.post(message));
+                    // The connection looks how much is held.
+                    shared.waker.wake();
+                } else if state.is_half_closed && !std::mem::replace(&mut is_finished, true) {
+                    call.finish();
+                }
+            }
+            let held = state.to_client_bytes.saturating_add(MESSAGE_BYTES);
+            state.to_client_bytes < WAITING_BYTES_MAX && room.resize(held as u64)
+        };
+        let is_taken = async {
+            match &mut taken {
+                Some(taken) => taken.await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = shared.news.notified() => {}
+            () = is_taken => taken = None,
+            () = tokio::time::sleep(ROOM_LOOK), if !has_room => {}
+            next = call.next(), if has_room => {
+                if let Err(status) = &next
+                    && !has_come
+                    && client::is_from_learner(status)
+                {
+                    return Err(status.clone());
+                }
+                let told = next.and_then(|next| next.map(|message| namespace.response(path, message)).transpose());
+                match told {
+                    Ok(Some(message)) => {
+                        has_come = true;
+                        *only = None;
+                        let mut state = shared.state.lock();
+                        state.to_client_bytes = state.to_client_bytes.saturating_add(message.len());
+                        state.to_client.push_back(message);
+                    }
+                    Ok(None) => return Ok(Status::OK),
+                    Err(status) => return Ok(status),
+                }
+                shared.waker.wake();
+            }
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! Which watch of a client gets its events from which watch at a member.
+
+use api::etcdserverpb::watch_create_request::FilterType;
+use api::etcdserverpb::watch_request::RequestUnion;
+use api::etcdserverpb::{ResponseHeader, WatchCreateRequest, WatchRequest, WatchResponse};
+use api::mvccpb::Event;
+use api::mvccpb::event::EventType;
+use bytes::Bytes;
+use rpc::Status;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+
+use super::audience::Id;
+use super::feed::{Feed, Lane, Live, PerLane, revision};
+use super::mistake::Mistake;
+use super::{ClientId, FeedId, Subject, Telling, WatchId};
+
+mod feeding;
+mod going_back;
+mod received;
+
+/// What the answer to a watch that is refused has for its number.
+const NO_WATCH: WatchId = -1;
+/// What a watch takes beside its keys, in bytes: its own entry, and that of a feed.
+const WATCH_BYTES: usize = 768;
+/// Bytes of recent events that all feeds together keep.
+const RECENT_BYTES_MAX: usize = 32 << 20;
+/// Watches that one client may have.
+const CLIENT_WATCHES_MAX: usize = api::limits::CONNECTION_WATCHES_MAX as usize;
+/// A member that has not told its progress for so long is asked again: it does not answer while a watch of the stream lags behind.
+const PROGRESS_PATIENCE_MS: u64 = 100;
+
+/// What a hub wants done, in this order.
+#[derive(Debug)]
+pub(crate) enum Output {
+    /// A client is told something.
+    Tell(ClientId, Telling),
+    /// A client's stream ends, and is to be forgotten.
+    End(ClientId, Status),
+    /// A member is asked something, on the stream of this lane.
+    Ask(Lane, WatchRequest),
+    /// The stream of this lane is to be one to another member. It counts as lost already.
+    Elsewhere(Lane),
+    /// A member seems to have less than another one had: [`Hub::confirmed`] wants the revision of a linearizable read of this key.
+    Confirm(Bytes),
+}
+
+/// A watch of a client.
+#[derive(Debug)]
+struct Watch {
+    subject: Subject,
+    /// The first revision that the client has not been sent; 0 as long as a member has to say where the watch begins.
+    next: i64,
+    /// Where its events come from; none while its client takes nothing.
+    feed: Option<FeedId>,
+    /// Whether the client knows that it was created.
+    is_told: bool,
+    /// The client does not want it any more, but has still to be told that it was created.
+    is_canceled: bool,
+    progress_notify: bool,
+    fragment: bool,
+    no_put: bool,
+    no_delete: bool,
+}
+
+impl Watch {
+    fn wants(&self, event: &Event) -> bool {
+        let is_delete = event.r#type == EventType::Delete as i32;
+        let is_about = || event.kv.as_ref().is_some_and(|kv| self.subject.has(&kv.key));
+        revision(event) >= self.next && !if is_delete { self.no_delete } else { self.no_put } && is_about()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Client {
+    watches: BTreeMap<WatchId, Watch>,
+    next_watch: WatchId,
+    /// What its watches take.
+    bytes: usize,
+    is_stalled: bool,
+}
+
+/// What a watch takes, in bytes.
+fn bytes_of(key: &[u8], range_end: &[u8]) -> usize {
+    key.len().saturating_add(range_end.len()).saturating_mul(2).saturating_add(WATCH_BYTES)
+}
+
+impl Client {
+    fn remove(&mut self, number: WatchId) -> Option<Watch> {
+        let watch = self.watches.remove(&number)?;
+        self.bytes = self.bytes.saturating_sub(bytes_of(&watch.subject.key, &watch.subject.range_end));
+        Some(watch)
+    }
+}
+
+/// Requests for progress: those that a member was asked for, and those that came afterwards.
+#[derive(Debug, Default)]
+struct Progress {
+    asked: BTreeSet<ClientId>,
+    waiting: BTreeSet<ClientId>,
+    /// When the member was asked.
+    since_ms: u64,
+    is_asked: bool,
+}
+
+/// The watches of all clients that have the same credentials.
+#[derive(Debug, Default)]
+pub(crate) struct Hub {
+    clients: HashMap<ClientId, Client>,
+    pub(super) feeds: BTreeMap<FeedId, Feed>,
+    /// Feeds by their first key.
+    beginnings: BTreeMap<Bytes, Vec<FeedId>>,
+    last_feed: FeedId,
+    /// Feeds that members were asked for and have not answered, in order.
+    creating: PerLane<VecDeque<FeedId>>,
+    is_up: PerLane<bool>,
+    progress: Progress,
+    /// What came last from a member.
+    header: ResponseHeader,
+    /// The newest revision that a member had, while it is asked whether they all have less now.
+    confirming: Option<i64>,
+    recent_bytes: usize,
+    /// Feeds of each lane.
+    lanes: PerLane<usize>,
+    /// Members that there are to ask.
+    members: usize,
+    /// Counts the bytes of events that are in memory.
+    live: Live,
+    /// How many members in a row did not know the token.
+    pub(super) refusals: PerLane<usize>,
+    now_ms: u64,
+    out: Vec<Output>,
+}
+
+impl Hub {
+    /// A hub whose streams lead to one of so many members, and whose events count as `live`.
+    pub(crate) fn new(members: usize, live: Live) -> Hub {
+        Hub { members, live, ..Hub::default() }
+    }
+
+    /// What there is to do since this was asked last.
+    pub(crate) fn take(&mut self) -> Vec<Output> {
+        std::mem::take(&mut self.out)
+    }
+
+    /// Whether there is no client.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.clients.is_empty()
+    }
+
+    /// Watches at members.
+    pub(crate) fn feeds(&self) -> usize {
+        self.feeds.len()
+    }
+
+    /// Watches of clients.
+    pub(crate) fn watches(&self) -> usize {
+        self.clients.values().map(|client| client.watches.len()).sum()
+    }
+
+    /// Bytes of recent events that it keeps.
+    pub(crate) fn recent_bytes(&self) -> usize {
+        self.recent_bytes
+    }
+
+    /// Forgets the recent events of all feeds.
+    pub(crate) fn forget_recent(&mut self) {
+        self.feeds.values_mut().for_each(Feed::forget_recent);
+        self.recent_bytes = 0;
+    }
+
+    /// What the watches of a client take, in bytes, with one more for which it asks.
+    pub(crate) fn bytes_with(&self, client: ClientId, request: &WatchCreateRequest) -> usize {
+        let more = bytes_of(&request.key, &request.range_end);
+        self.clients.get(&client).map_or(0, |client| client.bytes).saturating_add(more)
+    }
+
+    /// Whether a stream of this lane is needed.
+    pub(crate) fn needs(&self, lane: Lane) -> bool {
+        *self.lanes.of(lane) > 0 || (lane == Lane::Main && self.progress.is_asked)
+    }
+
+    /// A client has begun a stream.
+    pub(crate) fn open(&mut self, client: ClientId) {
+        self.clients.entry(client).or_default();
+    }
+
+    /// A client's stream is over.
+    pub(crate) fn close(&mut self, client: ClientId) {
+        let Some(gone) = self.clients.remove(&client) else { return };
+        self.progress.asked.remove(&client);
+        self.progress.waiting.remove(&client);
+        for (number, watch) in gone.watches {
+            self.take_off((client, number), &watch.subject, watch.feed);
+        }
+    }
+
+    /// Refuses a client a watch.
+    pub(crate) fn refuse(&mut self, client: ClientId, reason: &str) {
+        let (created, canceled, cancel_reason) = (true, true, reason.into());
+        let answer = WatchResponse { watch_id: NO_WATCH, created, canceled, cancel_reason, ..self.answer() };
+        self.tell(client, answer);
+    }
+
+    /// A client wants a watch.
+    pub(crate) fn create(&mut self, id: ClientId, request: WatchCreateRequest) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        let mut number = request.watch_id;
+        if number == 0 {
+            while client.watches.contains_key(&client.next_watch) {
+                client.next_watch = client.next_watch.saturating_add(1);
+            }
+            number = client.next_watch;
+            client.next_watch = client.next_watch.saturating_add(1);
+        }
+        let refusal = if client.watches.contains_key(&number) {
+            Some(api::Error::WatchDuplicateId.message().to_string())
+        } else if client.watches.len() >= CLIENT_WATCHES_MAX {
+            Some(format!("the proxy takes {CLIENT_WATCHES_MAX} watches of a client at most"))
+        } else {
+            None
+        };
+        if let Some(reason) = refusal {
+            return self.refuse(id, &reason);
+        }
+        let filtered = |kind: FilterType| request.filters.contains(&(kind as i32));
+        let (no_put, no_delete) = (filtered(FilterType::Noput), filtered(FilterType::Nodelete));
+        let subject = Subject { key: request.key, range_end: request.range_end, prev_kv: request.prev_kv };
+        let watch = Watch {
+            subject,
+            next: request.start_revision.max(0),
+            feed: None,
+            is_told: false,
+            is_canceled: false,
+            progress_notify: request.progress_notify,
+            fragment: request.fragment,
+            no_put,
+            no_delete,
+        };
+        let is_stalled = client.is_stalled;
+        client.bytes = client.bytes.saturating_add(bytes_of(&watch.subject.key, &watch.subject.range_end));
+        client.watches.insert(number, watch);
+        if !is_stalled {
+            self.feed_anew(id, number);
+        }
+    }
+
+    /// A client does not want a watch any more. One that there is not is not answered.
+    pub(crate) fn cancel(&mut self, id: ClientId, number: WatchId) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        let Some(watch) = client.watches.get_mut(&number) else { return };
+        if !watch.is_told {
+            watch.is_canceled = true;
+            return;
+        }
+        if let Some(watch) = client.remove(number) {
+            self.take_off((id, number), &watch.subject, watch.feed);
+        }
+        let answer = WatchResponse { watch_id: number, canceled: true, ..self.answer() };
+        self.tell(id, answer);
+    }
+
+    /// A client asks how far its watches are.
+    pub(crate) fn progress(&mut self, client: ClientId) {
+        if !self.clients.contains_key(&client) {
+            return;
+        }
+        self.progress.waiting.insert(client);
+        if !self.progress.is_asked {
+            self.ask_progress();
+        }
+    }
+
+    /// A client takes nothing: its watches are taken off their feeds.
+    pub(crate) fn stall(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get_mut(&id).filter(|client| !client.is_stalled) else { return };
+        client.is_stalled = true;
+        let numbers: Vec<WatchId> = client.watches.keys().copied().collect();
+        for number in numbers {
+            self.note_position((id, number));
+            let Some(watch) = self.watch_mut((id, number)) else { continue };
+            let (feed, subject) = (watch.feed.take(), watch.subject.clone());
+            self.take_off((id, number), &subject, feed);
+        }
+    }
+
+    /// A client takes what it is told again: its watches go on where they were.
+    pub(crate) fn resume(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get_mut(&id).filter(|client| client.is_stalled) else { return };
+        client.is_stalled = false;
+        let numbers: Vec<WatchId> = client.watches.keys().copied().collect();
+        numbers.into_iter().for_each(|number| self.feed_anew(id, number));
+    }
+
+    /// There is a stream to a member: everything is asked for again, from where it was.
+    pub(crate) fn up(&mut self, lane: Lane) {
+        *self.is_up.of_mut(lane) = true;
+        self.creating.of_mut(lane).clear();
+        let feeds: Vec<FeedId> =
+            self.feeds.iter().filter(|(_, feed)| feed.lane == lane).map(|(number, _)| *number).collect();
+        for number in feeds {
+            if let Some(feed) = self.feeds.get_mut(&number) {
+                (feed.is_created, feed.is_begun) = (false, false);
+            }
+            if Mistake::RepeatsAfterResumption.is_planted() {
+                self.go_back(number);
+            }
+            self.ask_for(number);
+        }
+        if lane == Lane::Main && (self.progress.is_asked || !self.progress.waiting.is_empty()) {
+            self.ask_progress();
+        }
+    }
+
+    /// Has a feed and its watches forget the last revision, for a mistake that is planted.
+    fn go_back(&mut self, number: FeedId) {
+        let Some(feed) = self.feeds.get_mut(&number).filter(|feed| feed.position > 0) else { return };
+        feed.position = feed.position.saturating_sub(1);
+        let (next, watches) = (feed.position.saturating_add(1), feed.audience.ids());
+        for id in watches {
+            if let Some(watch) = self.watch_mut(id) {
+                watch.next = watch.next.min(next);
+            }
+        }
+    }
+
+    /// The stream is lost.
+    pub(crate) fn down(&mut self, lane: Lane) {
+        *self.is_up.of_mut(lane) = false;
+        self.creating.of_mut(lane).clear();
+        for feed in self.feeds.values_mut().filter(|feed| feed.lane == lane) {
+            feed.is_created = false;
+        }
+    }
+
+    /// Members refuse all that these clients ask: their streams end.
+    pub(crate) fn end_all(&mut self, status: &Status) {
+        let mut clients: Vec<ClientId> = self.clients.keys().copied().collect();
+        clients.sort_unstable();
+        *self =
+            Hub { is_up: self.is_up, out: std::mem::take(&mut self.out), ..Hub::new(self.members, self.live.clone()) };
+        self.out.extend(clients.into_iter().map(|client| Output::End(client, status.clone())));
+    }
+
+    /// So late is it now.
+    pub(crate) fn tick(&mut self, now_ms: u64) {
+        self.now_ms = now_ms;
+        if self.progress.is_asked && now_ms.saturating_sub(self.progress.since_ms) >= PROGRESS_PATIENCE_MS {
+            // A watch that seemed to begin in the future, to a member that lagged behind, may not any more.
+            let reached = |feed: &Feed| feed.lane == Lane::Future && feed.position <= self.header.revision;
+            let due: Vec<FeedId> =
+                self.feeds.iter().filter(|(_, feed)| reached(feed)).map(|(number, _)| *number).collect();
+            due.into_iter().for_each(|number| self.change_lane(number, Lane::Main));
+            self.ask_progress();
+        }
+    }
+
+    /// Whether [`Hub::tick`] has something to wait for.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.progress.is_asked
+    }
+
+    fn watch_mut(&mut self, (client, number): Id) -> Option<&mut Watch> {
+        self.clients.get_mut(&client)?.watches.get_mut(&number)
+    }
+
+    fn answer(&self) -> WatchResponse {
+        self.answer_at(self.header)
+    }
+
+    fn answer_at(&self, header: ResponseHeader) -> WatchResponse {
+        WatchResponse { header: Some(header), ..WatchResponse::default() }
+    }
+
+    fn tell(&mut self, client: ClientId, response: WatchResponse) {
+        self.out.push(Output::Tell(client, Telling::Plain(response)));
+    }
+
+    fn ask(&mut self, lane: Lane, request: RequestUnion) {
+        if *self.is_up.of(lane) {
+            self.out.push(Output::Ask(lane, WatchRequest { request_union: Some(request) }));
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What clients are told.
+
+use api::etcdserverpb::{ResponseHeader, WatchResponse};
+use api::mvccpb::Event;
+use bytes::Bytes;
+use prost::Message as _;
+use std::sync::Arc;
+
+use super::WatchId;
+use super::feed::Batch;
+
+/// A fragment is cut off before it is larger than this, as in etcd: what a request may have, and what gRPC may add.
+const FRAGMENT_BYTES_MAX: usize = api::limits::REQUEST_BYTES_MAX + api::limits::GRPC_OVERHEAD_BYTES;
+
+/// One thing that a client is told.
+#[derive(Clone, Debug)]
+pub(crate) enum Telling {
+    /// Anything but events.
+    Plain(WatchResponse),
+    /// Events for one of its watches.
+    Events {
+        watch: WatchId,
+        /// Whether they may come in several messages.
+        fragment: bool,
+        batch: Arc<Batch>,
+        /// What of the batch it gets, if not all of it.
+        part: Option<Vec<Event>>,
+    },
+}
+
+impl Telling {
+    /// About what it takes until it is sent. A batch counts for everybody who waits for it.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Telling::Plain(_) => 128,
+            Telling::Events { batch, part, .. } => {
+                let own = part.as_ref().map_or(0, |part| part.len().saturating_mul(size_of::<Event>()));
+                batch.bytes.saturating_add(own).saturating_add(128)
+            }
+        }
+    }
+}
+
+/// The messages of it.
+pub(crate) fn encode(telling: Telling) -> Vec<Bytes> {
+    match telling {
+        Telling::Plain(response) => vec![response.encode_to_vec().into()],
+        Telling::Events { watch, fragment, batch, part } => {
+            let events = part.as_deref().unwrap_or(&batch.events);
+            if !fragment || batch.bytes < FRAGMENT_BYTES_MAX {
+                return vec![events_message(&batch.header, watch, false, events)];
+            }
+            let mut messages = Vec::new();
+            let mut rest = events;
+            while !rest.is_empty() {
+                let mut bytes = 0_usize;
+                let fits = |event: &&Event| {
+                    bytes = bytes.saturating_add(event.encoded_len());
+                    bytes < FRAGMENT_BYTES_MAX
+                };
+                // One that is too large goes alone.
+                let count = rest.iter().take_while(fits).count().max(1);
+                let (now, later) = rest.split_at_checked(count).unwrap_or((rest, &[]));
+                messages.push(events_message(&batch.header, watch, !later.is_empty(), now));
+                rest = later;
+            }
+            messages
+        }
+    }
+}
+
+fn events_message(header: &ResponseHeader, watch: WatchId, fragment: bool, events: &[Event]) -> Bytes {
+    let head = WatchResponse { header: Some(*header), watch_id: watch, fragment, ..WatchResponse::default() };
+    // The last field of the message: what was encoded before stays valid.
+    let mut message = head.encode_to_vec();
+    for event in events {
+        prost::encoding::message::encode(11, event, &mut message);
+    }
+    message.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::watch::feed::Live;
+    use api::mvccpb::KeyValue;
+
+    #[test]
+    fn fragments_are_cut_between_events() {
+        let event = |revision: i64, bytes: usize| Event {
+            kv: Some(KeyValue { mod_revision: revision, value: vec![7; bytes].into(), ..KeyValue::default() }),
+            ..Event::default()
+        };
+        let events = vec![event(5, 10), event(5, 1 << 20), event(5, 1 << 20), event(6, 3 << 20), event(6, 10)];
+        let header = ResponseHeader { revision: 9, ..ResponseHeader::default() };
+        let batch = Arc::new(Batch::new(header, events.clone(), 0, &Live::default()).expect("events"));
+        let told = |fragment| {
+            let telling = Telling::Events { watch: 3, fragment, batch: batch.clone(), part: None };
+            let read = |message: Bytes| WatchResponse::decode(message).expect("a response");
+            encode(telling).into_iter().map(read).collect::<Vec<_>>()
+        };
+        let whole = told(false);
+        assert_eq!((whole.len(), &whole[0].events, whole[0].fragment), (1, &events, false));
+        let parts = told(true);
+        assert_eq!(parts.iter().map(|part| part.events.len()).collect::<Vec<_>>(), [2, 1, 1, 1]);
+        assert_eq!(parts.iter().map(|part| part.fragment).collect::<Vec<_>>(), [true, true, true, false]);
+        assert!(parts.iter().all(|part| part.watch_id == 3 && part.header == Some(header)));
+        assert_eq!(parts.into_iter().flat_map(|part| part.events).collect::<Vec<_>>(), events);
+    }
+}
