@@ -73,6 +73,8 @@ type latencies struct {
 	mutex   sync.Mutex
 	samples []sample
 	failed  int
+	// failure is the first one.
+	failure error
 }
 
 // p99 of the requests so far, and how many there were and failed.
@@ -106,6 +108,9 @@ func openLoop(ctx context.Context, clients []*clientv3.Client, perSecond float64
 			seen.samples = append(seen.samples, sample{due, took})
 			if err != nil {
 				seen.failed++
+				if seen.failure == nil {
+					seen.failure = err
+				}
 			}
 		})
 	}

@@ -9,18 +9,18 @@ import (
 )
 
 // TestPython has the package etcd3 of PyPI.
-func TestPython(t *testing.T) {
-	test(t, func(t *testing.T) program {
-		folder := cacheFolder(t, "python", "requirements.txt")
-		python := filepath.Join(folder, "bin", "python")
-		installed(t, folder, func() error {
-			if err := command(".", "python3", "-m", "venv", folder); err != nil {
-				return err
-			}
-			return command("python", python, "-m", "pip", "install", "-q", "--require-hashes", "-r", "requirements.txt")
-		})
-		return program{name: "python", command: []string{python, "python/client.py"}, env: []string{"PYTHONDONTWRITEBYTECODE=1"}}
+func TestPython(t *testing.T) { test(t, python) }
+
+func python(t *testing.T) program {
+	folder := cacheFolder(t, "python", "requirements.txt")
+	python := filepath.Join(folder, "bin", "python")
+	installed(t, folder, func() error {
+		if err := command(".", "python3", "-m", "venv", folder); err != nil {
+			return err
+		}
+		return command("python", python, "-m", "pip", "install", "-q", "--require-hashes", "-r", "requirements.txt")
 	})
+	return program{name: "python", command: []string{python, "python/client.py"}, env: []string{"PYTHONDONTWRITEBYTECODE=1"}}
 }
 
 // TestNode has the package etcd3 of npm.
@@ -38,20 +38,20 @@ func TestNode(t *testing.T) {
 }
 
 // TestJava has jetcd of Maven Central.
-func TestJava(t *testing.T) {
-	test(t, func(t *testing.T) program {
-		folder := cacheFolder(t, "java", append([]string{"pom.xml"}, sources(t, "java/src/main/java/dev/cairn/clients")...)...)
-		libraries := filepath.Join(folder, "libraries")
-		installed(t, folder, func() error {
-			build := []string{"mvn", "-B", "-q", "-Dfolder=" + folder, "-DoutputDirectory=" + libraries, "compile", "dependency:copy-dependencies"}
-			if cache := os.Getenv("CAIRN_CACHE_DIR"); cache != "" {
-				build = append(build, "-Dmaven.repo.local="+filepath.Join(cache, "maven"))
-			}
-			return command("java", build...)
-		})
-		classes := filepath.Join(folder, "classes") + ":" + filepath.Join(libraries, "*")
-		return program{name: "java", command: []string{"java", "-XX:TieredStopAtLevel=1", "-cp", classes, "dev.cairn.clients.Main"}}
+func TestJava(t *testing.T) { test(t, java) }
+
+func java(t *testing.T) program {
+	folder := cacheFolder(t, "java", append([]string{"pom.xml"}, sources(t, "java/src/main/java/dev/cairn/clients")...)...)
+	libraries := filepath.Join(folder, "libraries")
+	installed(t, folder, func() error {
+		build := []string{"mvn", "-B", "-q", "-Dfolder=" + folder, "-DoutputDirectory=" + libraries, "compile", "dependency:copy-dependencies"}
+		if cache := os.Getenv("CAIRN_CACHE_DIR"); cache != "" {
+			build = append(build, "-Dmaven.repo.local="+filepath.Join(cache, "maven"))
+		}
+		return command("java", build...)
 	})
+	classes := filepath.Join(folder, "classes") + ":" + filepath.Join(libraries, "*")
+	return program{name: "java", command: []string{"java", "-XX:TieredStopAtLevel=1", "-cp", classes, "dev.cairn.clients.Main"}}
 }
 
 // TestRust has the crate etcd-client of crates.io.

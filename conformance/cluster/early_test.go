@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,6 +14,10 @@ import (
 	"time"
 
 	"cairn.dev/conformance/harness"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 )
 
 const patience = 30 * time.Second
@@ -169,6 +174,29 @@ func TestRestartedAlone(t *testing.T) {
 			t.Errorf("%v: exit %d\n%s%s", args, result.Code, result.Stdout, result.Stderr)
 		}
 	}
+	// A watch is opened again later. Only one that wants a leader is told that there
+	// is none: etcd's client gives up then.
+	watches := pb.NewWatchClient(alone.Conn())
+	for wish, isWished := range map[string]bool{"true": true, "false": false} {
+		stream, err := watches.Watch(metadata.AppendToOutgoingContext(t.Context(), "hasleader", wish))
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		if status.Code(err) != codes.Unavailable || strings.Contains(err.Error(), "etcdserver: no leader") != isWished {
+			t.Errorf("a watch with hasleader=%s: %v", wish, err)
+		}
+	}
+	told, watcher := make(chan error, 1), alone.Client()
+	// It returns once the watch is there.
+	go func() {
+		for response := range watcher.Watch(t.Context(), "b") {
+			if len(response.Events) > 0 || response.Err() != nil {
+				told <- response.Err()
+				return
+			}
+		}
+		told <- errors.New("the watch has ended")
+	}()
 	log := alone.Log()[seen:]
 	if strings.Contains(log, "ready to serve client requests") || !strings.Contains(log, "no quorum yet") {
 		t.Errorf("the log of a member that waits:\n%s", log)
@@ -186,7 +214,21 @@ func TestRestartedAlone(t *testing.T) {
 	if err := alone.AwaitReady(seen, patience); err != nil {
 		t.Fatal(err)
 	}
-	alone.MustCtl("put", "b", "1")
+	// It may begin after any put.
+	for deadline := time.Now().Add(patience); ; {
+		alone.MustCtl("put", "b", "1")
+		select {
+		case err := <-told:
+			if err != nil {
+				t.Errorf("a watch that was begun without a quorum: %v", err)
+			}
+			return
+		case <-time.After(100 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("a watch that was begun without a quorum is told nothing")
+		}
+	}
 }
 
 // Users and permissions guard the data of a member that waits for a quorum.

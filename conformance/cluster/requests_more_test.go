@@ -157,6 +157,14 @@ func TestQuotaOfOneMember(t *testing.T) {
 		if _, err := in.clients[1-number].AlarmDisarm(in.context(), &clientv3.AlarmMember{}); err != nil {
 			t.Fatal(err)
 		}
+		for _, client := range in.clients {
+			// Answered when this member has applied all that was logged before: a put
+			// at one that has not yet heard of the alarm's end would be refused.
+			alarms, err := client.AlarmList(in.context())
+			if err != nil || len(alarms.Alarms) != 0 {
+				t.Fatalf("%s: after the end %v, %v", name, alarms, err)
+			}
+		}
 		in.same("the alarm's end: " + name)
 		fillSome(t, in.clients[2], name)
 		in.same("writes after it: " + name)

@@ -24,7 +24,7 @@ func TestCompletion(t *testing.T) {
 	}
 	for _, c := range []struct{ asked, want string }{
 		{"__complete ctl com", "compaction\t"}, {"__complete util sn", "snapshot\t"}, {"__complete c", "ctl\t"}, {"__completeNoDesc c", "completion\nctl\n"}, {"__complete serve --quota-b", "--quota-backend-bytes=\t"},
-		{"__complete bench p", "put\t"}, {"__complete bench put --to", "--total=\t"}, {"__complete cluster --s", "--size=\t"},
+		{"__complete bench p", "put\t"}, {"__complete bench put --to", "--total=\t"}, {"__complete cluster --s", "--size=\t"}, {"__complete gateway s", "start\t"}, {"__complete gateway start --retry", "--retry-delay=\t"},
 		{"__complete completion z", "zsh\t"}, {"completion bash", "benchmark\n"}, {"completion zsh", "compdef _etcd etcd;"},
 		{"completion fish", "complete -c etcd "}, {"completion powershell", "-CommandName benchmark "}, {"__complete check d", "disk\t"},
 		{"ctl completion bash", " cairn\n"}, {"util completion fish", "complete -c cairn "},

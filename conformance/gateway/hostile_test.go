@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -17,18 +16,7 @@ import (
 // resident is the memory of the server without the files that it has mapped, in MiB.
 func resident(t *testing.T, server *harness.Server) int {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", server.Pid()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		var kib int
-		if count, _ := fmt.Sscanf(line, "RssAnon: %d kB", &kib); count == 1 {
-			return kib / 1024
-		}
-	}
-	t.Fatal("no RssAnon")
-	return 0
+	return harness.AnonymousBytes(t, server.Pid()) >> 20
 }
 
 // zeros is a body without end.

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -105,12 +107,37 @@ func (c *Cluster) Twin(flags ...string) *Cluster {
 }
 
 // Add announces a new member to the cluster and prepares it, with an empty
-// directory; its Run is the caller's.
+// directory; its Run is the caller's. It waits until the members have been
+// connected for as long as etcd asks for.
 func (c *Cluster) Add(ctx context.Context, client *clientv3.Client, kind Kind) *Server {
 	c.t.Helper()
+	return c.announce(kind, func(urls []string) error {
+		_, err := client.MemberAdd(ctx, urls)
+		return err
+	})
+}
+
+// AddLearner is Add for a member without a vote.
+func (c *Cluster) AddLearner(ctx context.Context, client *clientv3.Client, kind Kind) *Server {
+	c.t.Helper()
+	return c.announce(kind, func(urls []string) error {
+		_, err := client.MemberAddAsLearner(ctx, urls)
+		return err
+	})
+}
+
+func (c *Cluster) announce(kind Kind, add func(urls []string) error) *Server {
+	c.t.Helper()
 	server := c.prepare(kind)
-	if _, err := client.MemberAdd(ctx, []string{server.PeerURL()}); err != nil {
-		c.t.Fatalf("add a member: %v", err)
+	for {
+		err := add([]string{server.PeerURL()})
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, rpctypes.ErrUnhealthy) {
+			c.t.Fatalf("add a member: %v", err)
+		}
+		time.Sleep(50 * time.Millisecond)
 	}
 	server.SetFlags(c.MemberFlags("existing")...)
 	return server

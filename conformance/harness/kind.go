@@ -5,6 +5,7 @@ package harness
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -67,7 +68,7 @@ func CairnBinary(t testing.TB) string {
 }
 
 // moduleRoot is the folder of this module's go.mod: `go test` starts each
-// package's tests in the package's folder.
+// package's tests in the package's folder, which may be in a module below.
 func moduleRoot(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
@@ -75,7 +76,8 @@ func moduleRoot(t testing.TB) string {
 		t.Fatal(err)
 	}
 	for dir != filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+		content, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if err == nil && strings.HasPrefix(string(content), "module cairn.dev/conformance\n") {
 			return dir
 		}
 		dir = filepath.Dir(dir)

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -62,13 +63,25 @@ func reserve(t testing.TB, dir string, port int, distances []int) bool {
 			return false
 		}
 		locks = append(locks, lock)
-		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+distance))
-		if err != nil {
+		if !free(port + distance) {
 			release()
 			return false
 		}
-		listener.Close()
 	}
 	t.Cleanup(release)
+	return true
+}
+
+// free tells whether nobody listens at the port. No program may be started
+// meanwhile: until it runs, the new process holds a copy of each of our
+// sockets, so the port would stay taken although we have closed it.
+func free(port int) bool {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		return false
+	}
+	listener.Close()
 	return true
 }

@@ -21,6 +21,9 @@ const (
 	// Generous, because the machine may build something else meanwhile.
 	startMax = 60 * time.Second
 	stopMax  = 20 * time.Second
+	// A leader of etcd that checks for corruption every 2 s may begin one check
+	// after the other while it stops, each of which takes 7 s then.
+	stopEtcdMax = 65 * time.Second
 )
 
 // Server is one running server process with its own directory and ports.
@@ -251,12 +254,40 @@ func (s *Server) Stop() {
 	}
 	s.stopped = true
 	s.process.Process.Signal(syscall.SIGTERM)
+	limit := stopMax
+	if s.Kind != Cairn {
+		limit = stopEtcdMax
+	}
 	select {
 	case <-s.exited:
-	case <-time.After(stopMax):
-		s.t.Errorf("the server (pid %d) does not end on SIGTERM", s.Pid())
+	case <-time.After(limit):
+		s.t.Errorf("the %s server %s (pid %d) does not end on SIGTERM\n%s", s.Kind, s.Name, s.Pid(), s.stuck())
 		s.Kill()
 	}
+}
+
+// stuck says what a process does that ought to have ended.
+func (s *Server) stuck() string {
+	var threads strings.Builder
+	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", s.Pid()))
+	for _, task := range tasks {
+		name, _ := os.ReadFile(filepath.Join(task, "comm"))
+		call, _ := os.ReadFile(filepath.Join(task, "syscall"))
+		where, _ := os.ReadFile(filepath.Join(task, "wchan"))
+		fmt.Fprintf(&threads, "%s: %s: %s\n", bytes.TrimSpace(name), where, bytes.TrimSpace(call))
+	}
+	tail := s.LogTail()
+	if s.Kind != Cairn {
+		// The Go runtime writes every goroutine's stack and ends.
+		seen := len(s.Log())
+		s.process.Process.Signal(syscall.SIGQUIT)
+		select {
+		case <-s.exited:
+		case <-time.After(time.Second):
+		}
+		tail += "\n" + s.Log()[seen:]
+	}
+	return tail + "\n" + threads.String()
 }
 
 // Kill ends the process with SIGKILL.

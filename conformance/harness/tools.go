@@ -11,8 +11,9 @@ import (
 )
 
 // tools are the genuine programs and where they are built: folder of the
-// module below the module root, and package.
-var tools = map[string][2]string{
+// module below the module root, package, and a flag of the build if it needs
+// one.
+var tools = map[string][]string{
 	"etcd":      {".", "./etcd"},
 	"etcd-3.6":  {"earlier/v3.6", "go.etcd.io/etcd/server/v3"},
 	"etcd-3.5":  {"earlier/v3.5", "go.etcd.io/etcd/server/v3"},
@@ -20,7 +21,17 @@ var tools = map[string][2]string{
 	"etcdutl":   {".", "go.etcd.io/etcd/etcdutl/v3"},
 	"benchmark": {"benchmark", "go.etcd.io/etcd/v3/tools/benchmark"},
 	"promtool":  {"promtool", "github.com/prometheus/prometheus/cmd/promtool"},
+	"helm":      {"helm", "helm.sh/helm/v3/cmd/helm"},
+	"versitygw": {"s3", "github.com/versity/versitygw/cmd/versitygw"},
+
+	"kube-apiserver":          {"kubernetes/programs", "k8s.io/kubernetes/cmd/kube-apiserver", kubernetesVersion},
+	"kube-controller-manager": {"kubernetes/programs", "k8s.io/kubernetes/cmd/kube-controller-manager", kubernetesVersion},
+	"kube-scheduler":          {"kubernetes/programs", "k8s.io/kubernetes/cmd/kube-scheduler", kubernetesVersion},
 }
+
+// kubernetesVersion is what the programs say of themselves, as in the release
+// that kubernetes/programs/go.mod names.
+const kubernetesVersion = "-ldflags=-X=k8s.io/component-base/version.gitVersion=v1.37.2"
 
 // Tool is the path of a genuine etcd program, built once into
 // CONFORMANCE_CACHE (or the user's cache folder). The folder is named by what
@@ -42,7 +53,8 @@ func Tool(t testing.TB, name string) string {
 	if _, err := os.Stat(path); err == nil {
 		return path
 	}
-	build := exec.Command("go", "build", "-o", path+".new", source[1])
+	arguments := append([]string{"build", "-o", path + ".new"}, source[2:]...)
+	build := exec.Command("go", append(arguments, source[1])...)
 	build.Dir = module
 	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build `%s`: %v\n%s", name, err, output)

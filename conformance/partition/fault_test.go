@@ -6,13 +6,15 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"cairn.dev/conformance/audit"
 	"cairn.dev/conformance/harness"
+	"cairn.dev/conformance/network"
 )
 
 // scene is a cluster in a network that can be broken, and its leader.
 type scene struct {
 	t       *testing.T
-	network *network
+	network *network.Network
 	cluster *harness.Cluster
 	clients []*clientv3.Client
 	leader  int
@@ -30,8 +32,8 @@ type fault struct {
 
 var faults = []fault{
 	{name: "LeaderCutOff", inject: func(s *scene) func() {
-		s.network.between(s.leader, link{cut: true})
-		return func() { s.network.between(s.leader, link{}) }
+		s.network.Between(s.leader, network.Link{Cut: true})
+		return func() { s.network.Between(s.leader, network.Link{}) }
 	}},
 	{name: "LeaderHearsNobody", inject: func(s *scene) func() {
 		return s.oneWay(func(member int) (from, to int) { return member, s.leader })
@@ -41,20 +43,20 @@ var faults = []fault{
 	}},
 	{name: "LeaderAndFollowerCut", inject: func(s *scene) func() {
 		follower := (s.leader + 1) % len(s.cluster.Members)
-		set := func(link link) {
-			s.network.set(s.leader, follower, link)
-			s.network.set(follower, s.leader, link)
+		set := func(link network.Link) {
+			s.network.Set(s.leader, follower, link)
+			s.network.Set(follower, s.leader, link)
 		}
-		set(link{cut: true})
-		return func() { set(link{}) }
+		set(network.Link{Cut: true})
+		return func() { set(network.Link{}) }
 	}},
 	{name: "Loss", inject: func(s *scene) func() {
-		s.network.all(link{loss: 0.2})
-		return func() { s.network.all(link{}) }
+		s.network.All(network.Link{Loss: 0.2})
+		return func() { s.network.All(network.Link{}) }
 	}},
 	{name: "Delay", inject: func(s *scene) func() {
-		s.network.all(link{delay: 50 * time.Millisecond})
-		return func() { s.network.all(link{}) }
+		s.network.All(network.Link{Delay: 50 * time.Millisecond})
+		return func() { s.network.All(network.Link{}) }
 	}},
 	{name: "LeaderStopped", lasts: 10 * time.Second, inject: func(s *scene) func() { return s.pause(s.leader) }},
 	{name: "FollowerStopped", lasts: 10 * time.Second, inject: func(s *scene) func() {
@@ -69,15 +71,15 @@ var faults = []fault{
 }
 
 func (s *scene) oneWay(direction func(member int) (from, to int)) func() {
-	set := func(link link) {
+	set := func(link network.Link) {
 		for member := range s.cluster.Members {
 			if from, to := direction(member); from != to {
-				s.network.set(from, to, link)
+				s.network.Set(from, to, link)
 			}
 		}
 	}
-	set(link{cut: true})
-	return func() { set(link{}) }
+	set(network.Link{Cut: true})
+	return func() { set(network.Link{}) }
 }
 
 func (s *scene) pause(member int) func() {
@@ -106,8 +108,8 @@ func TestFaults(t *testing.T) {
 
 func newScene(t *testing.T) *scene {
 	t.Helper()
-	network := newNetwork(t, 3)
-	s := &scene{t: t, network: network, cluster: harness.StartCluster(t, harness.Subject(), 3, network)}
+	links := network.New(t, 3)
+	s := &scene{t: t, network: links, cluster: harness.StartCluster(t, harness.Subject(), 3, links)}
 	for member := range s.cluster.Members {
 		s.clients = append(s.clients, s.cluster.Client(member))
 	}
@@ -117,30 +119,30 @@ func newScene(t *testing.T) *scene {
 
 func (f fault) run(t *testing.T) {
 	s := newScene(t)
-	record := newRecord()
-	load := startLoad(s.clients, record, 10*time.Millisecond)
-	defer load.stop()
+	record := audit.NewRecord()
+	load := audit.StartLoad(s.clients, record, 10*time.Millisecond)
+	defer load.Stop()
 	time.Sleep(time.Second)
-	quiet := record.since(0)
+	quiet := record.Since(0)
 	if quiet == 0 {
 		t.Fatal("nobody was answered before anything was broken")
 	}
-	broken := record.now()
+	broken := record.Now()
 	mend := f.inject(s)
 	time.Sleep(f.lasts)
-	during := record.since(broken)
+	during := record.Since(broken)
 	mend()
-	mended := record.now()
+	mended := record.Now()
 	time.Sleep(3 * time.Second)
-	after := record.since(mended)
-	load.stop()
+	after := record.Since(mended)
+	load.Stop()
 
 	if during == 0 && !f.outage {
 		t.Errorf("nobody was answered in the %v of the fault", f.lasts)
 	}
-	record.check(t, agreed(t, s.cluster, s.clients))
+	record.Check(t, audit.Agreed(t, s.cluster, s.clients))
 	t.Logf("answered: %d in 1 s before, %d in %v of the fault, %d in 3 s after; %d without an answer",
-		quiet, during, f.lasts, after, record.failures)
+		quiet, during, f.lasts, after, record.Failures)
 	if after == 0 {
 		t.Error("nobody was answered in 3 s after all was mended")
 	}

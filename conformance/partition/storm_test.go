@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"cairn.dev/conformance/audit"
 	"cairn.dev/conformance/harness"
 )
 
@@ -17,9 +18,9 @@ func TestStorm(t *testing.T) {
 	requirePrivilege(t)
 	random := rand.New(rand.NewPCG(harness.Seed(t), 1))
 	s := newScene(t)
-	record := newRecord()
-	load := startLoad(s.clients, record, 10*time.Millisecond)
-	defer load.stop()
+	record := audit.NewRecord()
+	load := audit.StartLoad(s.clients, record, 10*time.Millisecond)
+	defer load.Stop()
 	between := func(low, high int) time.Duration { return time.Duration(low+random.IntN(high-low)) * time.Millisecond }
 	storm := append([]fault{{name: "OneKilled", inject: func(s *scene) func() {
 		member := s.cluster.Members[random.IntN(len(s.cluster.Members))]
@@ -27,7 +28,7 @@ func TestStorm(t *testing.T) {
 		return member.Run
 	}}}, faults...)
 	count := 0
-	for end := record.now() + time.Duration(harness.Number(t, "STORM_SECONDS", 20))*time.Second; record.now() < end; count++ {
+	for end := record.Now() + time.Duration(harness.Number(t, "STORM_SECONDS", 20))*time.Second; record.Now() < end; count++ {
 		fault := storm[random.IntN(len(storm))]
 		// Whoever leads may have changed; a stopped or cut off member is asked in vain.
 		s.leader = random.IntN(len(s.cluster.Members))
@@ -39,10 +40,10 @@ func TestStorm(t *testing.T) {
 		mend()
 		time.Sleep(between(0, 1500))
 	}
-	load.stop()
-	record.check(t, agreed(t, s.cluster, s.clients))
-	t.Logf("%d faults, %d answers, %d without an answer", count, record.since(0), record.failures)
-	if record.since(0) < 100*count {
+	load.Stop()
+	record.Check(t, audit.Agreed(t, s.cluster, s.clients))
+	t.Logf("%d faults, %d answers, %d without an answer", count, record.Since(0), record.Failures)
+	if record.Since(0) < 100*count {
 		t.Error("too little was answered for this to prove anything")
 	}
 }

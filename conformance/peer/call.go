@@ -6,10 +6,8 @@ package peer
 import (
 	"bufio"
 	"encoding/binary"
-	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -34,34 +32,14 @@ func aboutCairn(t *testing.T) {
 	}
 }
 
-// residentBytes is the anonymous memory of a process.
-func residentBytes(t testing.TB, pid int) int {
-	t.Helper()
-	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.SplitSeq(string(content), "\n") {
-		if rest, found := strings.CutPrefix(line, "RssAnon:"); found {
-			kilobytes, err := strconv.Atoi(strings.Fields(rest)[0])
-			if err != nil {
-				t.Fatal(err)
-			}
-			return kilobytes << 10
-		}
-	}
-	t.Fatal("no RssAnon")
-	return 0
-}
-
 // unharmed checks that a server still serves and has not grown, and then
 // what a function did to it.
 func unharmed(t *testing.T, server *harness.Server, harm func()) {
 	t.Helper()
 	server.MustCtl("put", "before", "harm")
-	before := residentBytes(t, server.Pid())
+	before := harness.AnonymousBytes(t, server.Pid())
 	harm()
-	if grown := residentBytes(t, server.Pid()) - before; grown > growthMax {
+	if grown := harness.AnonymousBytes(t, server.Pid()) - before; grown > growthMax {
 		t.Errorf("the server has grown by %d MB", grown>>20)
 	}
 	if got := server.MustCtl("get", "before", "--print-value-only"); got != "harm\n" {

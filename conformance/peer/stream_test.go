@@ -80,7 +80,7 @@ func TestStreams(t *testing.T) {
 			most := 0
 			for deadline := time.Now().Add(7 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 				if pid := server.PidNow(); pid != 0 {
-					most = max(most, residentBytes(t, pid))
+					most = max(most, harness.AnonymousBytes(t, pid))
 				}
 			}
 			err := <-ended

@@ -53,6 +53,7 @@ var ruleTests = []struct {
 	{"QuotaNearlyReached", quota("90x40", "-1x40"), "35m", ""},
 	{"QuotaReachedSoon", quota("10+0.15x600", "100x600"), "2h", "8h"},
 	{"QuotaReachedSoon", quota("10+0.01x600", "100x600"), "8h", ""},
+	{"MemoryNearlyUsedUp", sample{`cairn_memory_used_bytes{instance="a"}`: "70x20 90x20", `cairn_memory_budget_bytes{instance="a"}`: "100x40"}, "20m", "35m"},
 	{"AlarmRaised", sample{`etcd_debugging_server_alarms{instance="a",alarm_type="NOSPACE",server_id="1"}`: "0x10 1x10"}, "9m", "12m"},
 	{"CertificateExpires", sample{`cairn_tls_certificate_expiry_timestamp_seconds{instance="a",file="crt"}`: "1296000x9000"}, "20h", "27h"},
 	{"ManyFileDescriptors", sample{`process_open_fds{instance="a"}`: "70x20 90x20", `process_max_fds{instance="a"}`: "100x40"}, "20m", "35m"},

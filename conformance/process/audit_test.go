@@ -141,12 +141,20 @@ func TestAuditOfTransactions(t *testing.T) {
 		reads[i] = clientv3.OpGet(fmt.Sprint("harmless", i))
 	}
 	write := append(append([]clientv3.Op{}, reads...), clientv3.OpDelete("victim"))
-	if _, err := server.Client().Txn(t.Context()).Then(reads...).Else(write...).Commit(); err != nil {
-		t.Fatal(err)
+	absent := clientv3.Compare(clientv3.CreateRevision("absent"), "=", 0)
+	present := clientv3.Compare(clientv3.CreateRevision("absent"), ">", 0)
+	for _, compare := range []clientv3.Cmp{absent, present} {
+		if _, err := server.Client().Txn(t.Context()).If(compare).Then(reads...).Else(write...).Commit(); err != nil {
+			t.Fatal(err)
+		}
 	}
-	keys := fmt.Sprint(records(t, path, 1)[0]["keys"])
-	if keys != "[map[branch:failure key:victim op:delete]]" {
-		t.Errorf("the keys of the record: %s", keys)
+	for i, record := range records(t, path, 2) {
+		if keys := fmt.Sprint(record["keys"]); keys != "[map[branch:failure key:victim op:delete]]" {
+			t.Errorf("the keys of the record: %s", keys)
+		}
+		if record["succeeded"] != (i == 0) {
+			t.Errorf("transaction %d: %v", i, record)
+		}
 	}
 }
 

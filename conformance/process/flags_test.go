@@ -123,6 +123,43 @@ func limited(t *testing.T, server *harness.Server, what string) {
 	}
 }
 
+// Flags of earlier releases that ask for nothing which a client of version 3 would miss are passed over with a warning: Patroni, charts
+// and units give them. Flags of etcd's backend, which is not here, are taken in silence.
+func TestFlagsOfOthers(t *testing.T) {
+	if harness.Subject() == harness.Etcd {
+		t.Skip("etcd 3.7 refuses flags of earlier releases")
+	}
+	server := harness.Prepare(t, harness.Cairn, filepath.Join(t.TempDir(), "data"),
+		"--enable-v2=true", "--enable-v2", "--proxy", "off", "--proxy-failure-wait=5000", "--discovery=", "--debug",
+		"--log-package-levels=etcdserver=WARNING", "--backend-batch-limit=100", "--backend-batch-interval=10ms",
+		"--backend-bbolt-freelist-type=map")
+	server.Setenv("ETCD_PROXY_READ_TIMEOUT", "0")
+	server.Run()
+	server.MustCtl("put", "a", "b")
+	log := server.Log()
+	for _, flag := range []string{"enable-v2", "proxy", "proxy-failure-wait", "proxy-read-timeout", "discovery", "debug", "log-package-levels"} {
+		if !strings.Contains(log, "flag --"+flag+" has no effect: ") {
+			t.Errorf("--%s is not warned of", flag)
+		}
+	}
+	if strings.Contains(log, "flag --backend") {
+		t.Errorf("flags of the backend are warned of:\n%s", log)
+	}
+	server.Stop()
+	// What would have the process promise something that it does not keep is refused, with what to use instead.
+	for flag, instead := range map[string]string{
+		"--proxy=on":                          "etcd grpc-proxy start",
+		"--proxy=readonly":                    "etcd gateway start",
+		"--discovery=https://example.invalid": "--discovery-endpoints",
+		"--experimental-enable-v2v3=/v2":      "no API of version 2",
+	} {
+		got := run(t, harness.Cairn, "--data-dir="+filepath.Join(t.TempDir(), "data"), flag)
+		if got.Code != 1 || !strings.Contains(got.Stderr, instead) {
+			t.Errorf("%s: exit %d, %q", flag, got.Code, got.Stderr)
+		}
+	}
+}
+
 // Each flag can be given as ETCD_*.
 func TestEnvironment(t *testing.T) {
 	server := harness.Prepare(t, harness.Subject(), filepath.Join(t.TempDir(), "data"))
@@ -224,6 +261,8 @@ func TestMistypedFlagOfTools(t *testing.T) {
 		{"check disk --nonsense", "unknown flag: --nonsense", "`cairn check disk --help`"},
 		{"doctor --nonsense", "unknown flag: --nonsense", "`cairn doctor --help`"},
 		{"takeover --nonsense", "unknown flag: --nonsense", "`cairn takeover --help`"},
+		{"gateway start --nonsense", "unknown flag: --nonsense", "`cairn gateway start --help`"},
+		{"grpc-proxy start --nonsense", "unknown flag: --nonsense", "`cairn grpc-proxy start --help`"},
 		{"cluster --nonsense", "flag provided but not defined: --nonsense", "`cairn cluster --help`"},
 	} {
 		got := harness.Command{Path: harness.CairnBinary(t), Args: strings.Fields(c.line)}.Run(t)

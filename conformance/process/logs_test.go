@@ -2,6 +2,7 @@ package process
 
 import (
 	"bytes"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -135,6 +136,11 @@ func TestLogLines(t *testing.T) {
 			has(line)
 		}
 	}
+	for row := range strings.Lines(page["The gateway"] + page["The gRPC proxy"]) {
+		if strings.HasPrefix(row, "- ") {
+			has(codes(row)[0])
+		}
+	}
 	for line, file := range etcd {
 		if !known[line] {
 			t.Errorf("%s writes %q, of which docs/logs.md says nothing", file, line)
@@ -183,6 +189,8 @@ func TestLinesAboutTrouble(t *testing.T) {
 	server := harness.Start(t, harness.Subject(), "--quota-backend-bytes=1000000")
 	for server.Ctl("put", "key", strings.Repeat("v", 100_000)).Code == 0 {
 	}
+	// The refusal is sent before the alarm that it raises is applied; a list of alarms waits for it.
+	server.MustCtl("alarm", "list")
 	ask(t, server, "GET", "/health")
 	server.AwaitLog(t, "serving /health false due to an alarm")
 	if server.Kind != harness.Etcd {
@@ -193,6 +201,12 @@ func TestLinesAboutTrouble(t *testing.T) {
 	server.MustCtl("compact", "1")
 	server.AwaitLog(t, `"msg":"finished scheduled compaction","compact-revision":1,"took":"`)
 	server.AwaitLog(t, `"current-db-size-in-use-bytes":`)
+	// The hash is that of what the compaction found, which HashKV answers with afterwards.
+	hash, err := server.Client().HashKV(t.Context(), server.Endpoint(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.AwaitLog(t, fmt.Sprintf(`"hash":%d,`, hash.Hash))
 }
 
 // An empty name is none.

@@ -26,6 +26,8 @@ type tools struct {
 	genuine bool
 	// ours is true when `etcdctl` and `etcdutl` are not the genuine ones.
 	ours bool
+	// proxied is true when the suites put a gRPC proxy before each member.
+	proxied bool
 }
 
 // remove removes what only this run needed.
@@ -36,8 +38,9 @@ func (t tools) remove() {
 }
 
 // build builds the genuine tools and the suites, unless the cache has them,
-// and links the server beside the tools under the name `etcd`.
-func build(cache, server, ctl string, patient bool) (tools, error) {
+// and links the server beside the tools under the name `etcd`. The suites come
+// with a gRPC proxy before each member if `proxied`.
+func build(cache, server, ctl string, patient, proxied bool) (tools, error) {
 	module, err := moduleFolder()
 	if err != nil {
 		return tools{}, err
@@ -54,7 +57,10 @@ func build(cache, server, ctl string, patient bool) (tools, error) {
 		return tools{}, err
 	}
 	root := filepath.Join(cache, "published-"+tag)
-	genuine, binaries := filepath.Join(root, "genuine"), filepath.Join(root, "suites")
+	genuine, binaries, tags := filepath.Join(root, "genuine"), filepath.Join(root, "suites"), "e2e"
+	if proxied {
+		binaries, tags = filepath.Join(root, "suites-proxied"), "e2e,cluster_proxy"
+	}
 	if err := os.MkdirAll(genuine, 0o700); err != nil {
 		return tools{}, err
 	}
@@ -75,7 +81,7 @@ func build(cache, server, ctl string, patient bool) (tools, error) {
 			return tools{}, err
 		}
 	}
-	if err := once(binaries, func(to string) error { return buildSuites(module, to) }); err != nil {
+	if err := once(binaries, func(to string) error { return buildSuites(module, to, tags) }); err != nil {
 		return tools{}, err
 	}
 	sources, err := suitesFolder(module)
@@ -86,7 +92,7 @@ func build(cache, server, ctl string, patient bool) (tools, error) {
 	if err == nil && patient && bin != genuine {
 		err = makePatient(bin)
 	}
-	return tools{bin: bin, suites: binaries, sources: sources, genuine: server == "", ours: ctl != ""}, err
+	return tools{bin: bin, suites: binaries, sources: sources, genuine: server == "", ours: ctl != "", proxied: proxied}, err
 }
 
 // once makes a file or folder under another name and renames it, so that what
@@ -106,13 +112,17 @@ func once(path string, produce func(to string) error) error {
 }
 
 // buildSuites builds one test binary per suite, from the sources as they are
-// published.
-func buildSuites(module, to string) error {
+// published, with these build tags. The robustness suite knows no proxy.
+func buildSuites(module, to, tags string) error {
 	if err := os.Mkdir(to, 0o700); err != nil {
 		return err
 	}
-	for _, suite := range append(slices.Clone(suites), robustness) {
-		err := command(module, "go", "test", "-c", "-tags=e2e", "-o", filepath.Join(to, suite.name+".test"), suitesModule+"/"+suite.name)
+	all := slices.Clone(suites)
+	if tags == "e2e" {
+		all = append(all, robustness)
+	}
+	for _, suite := range all {
+		err := command(module, "go", "test", "-c", "-tags="+tags, "-o", filepath.Join(to, suite.name+".test"), suitesModule+"/"+suite.name)
 		if err != nil {
 			return err
 		}

@@ -12,21 +12,36 @@ import (
 var kinds = map[string]string{
 	"go":        "reads what only a program in Go prints",
 	"bbolt":     "opens the files of the server with etcd's own code, or starts it on files that etcdutl wrote",
-	"release":   "needs the binary of an earlier release, which no module holds",
+	"release":   "needs the binary of an earlier release: runs with -last-release",
 	"failpoint": "needs a server built with failpoints",
 	"design":    "asks that the server does not do what ours does",
 	"tools":     "is about something that etcd's own tool does to etcd's own files",
-	"proxy":     "is about the gateway and proxy programs inside etcd's binary, a later issue",
+	"proxy":     "starts `etcd grpc-proxy` with a flag that ours does not obey yet",
 	// Such a test, or some of its subtests; none may fail.
 	"itself": "skips itself, whatever the server",
 }
 
-// failpointKind is the kind of tests that need a server with failpoints.
-const failpointKind = "failpoint"
+// The kinds of tests that need a server with failpoints, and the release before.
+const (
+	failpointKind = "failpoint"
+	releaseKind   = "release"
+)
+
+// only are the kinds of tests that a run with these flags is for; all tests if
+// there are none.
+func only(failpoints, lastRelease bool) (kinds []string) {
+	if failpoints {
+		kinds = append(kinds, failpointKind)
+	}
+	if lastRelease {
+		kinds = append(kinds, releaseKind)
+	}
+	return kinds
+}
 
 // expectation is one line of a list: a test that does not pass, of which kind
 // its reason is, and the reason. The name of a test with subtests stands for
-// all of them.
+// all of them, and `*/name` for the subtests of that name of all tests.
 type expectation struct {
 	name, kind, reason string
 }
@@ -83,15 +98,18 @@ func kindOf(list []expectation, name string) string {
 	return ""
 }
 
-// wantsFailpoints says whether a test, or a subtest of it, is on the list
-// because it needs a server with failpoints.
-func wantsFailpoints(list []expectation, test string) bool {
+// wants says whether a test, or a subtest of it, is on the list for a reason of
+// one of these kinds.
+func wants(list []expectation, kinds []string, test string) bool {
 	return slices.ContainsFunc(list, func(line expectation) bool {
 		name, _, _ := strings.Cut(line.name, "/")
-		return line.kind == failpointKind && name == test
+		return slices.Contains(kinds, line.kind) && name == test
 	})
 }
 
 func (e expectation) covers(name string) bool {
+	if anywhere, found := strings.CutPrefix(e.name, "*"); found {
+		return strings.Contains(name+"/", anywhere+"/")
+	}
 	return name == e.name || strings.HasPrefix(name, e.name+"/")
 }

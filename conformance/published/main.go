@@ -17,6 +17,10 @@ func main() {
 	if len(os.Args) > 1 && os.Args[1] == enterArgument {
 		enter(os.Args[2:])
 	}
+	if len(os.Args) == 3 && os.Args[1] == noFailpoints {
+		answerNoFailpoints(os.Args[2])
+		return
+	}
 	var (
 		server  = flag.String("server", "", "the server binary; the genuine etcd if empty")
 		ctl     = flag.String("tools", "", "the binary to run as `etcdctl` and `etcdutl`; the genuine ones if empty")
@@ -26,8 +30,10 @@ func main() {
 		jobs    = flag.Int("jobs", 3, "tests at a time, each in a network of its own; 1 without that privilege")
 		folder  = flag.String("cache", "", "folder for the built tools and suites")
 		points  = flag.Bool("failpoints", false, "the server was built with failpoints: only the tests of the suites that need them")
+		release = flag.Bool("last-release", false, "put etcd 3.6 beside the server as the release before: only the tests of the suites that need it; three members of a robustness scenario may be of both")
 		passes  = flag.Int("passes", 0, "run the scenarios of the robustness suite so many times, and no other suite")
 		limit   = flag.Duration("for", 0, "begin no scenario after this time")
+		through = flag.Bool("proxy", false, "clients reach each member through `etcd grpc-proxy` of the server binary, as the suites do with the tag cluster_proxy")
 		verbose = flag.Bool("v", false, "print the log of each failed test")
 	)
 	flag.Parse()
@@ -36,13 +42,18 @@ func main() {
 		log.Fatalf("-run: %v", err)
 	}
 	started := time.Now()
-	tools, err := build(*folder, *server, *ctl, *points || *passes > 0)
+	tools, err := build(*folder, *server, *ctl, *points || *passes > 0, *through)
 	if err != nil {
 		log.Fatal(err)
 	}
+	if *release {
+		if err := tools.addLastRelease(*server); err != nil {
+			log.Fatal(err)
+		}
+	}
 	fmt.Printf("built in %v\n", time.Since(started).Round(time.Second))
 
-	options := &run{tools: tools, short: *short, pattern: pattern, jobs: *jobs, verbose: *verbose, failpoints: *points}
+	options := &run{tools: tools, short: *short, pattern: pattern, jobs: *jobs, verbose: *verbose, only: only(*points, *release)}
 	good := false
 	if *passes > 0 {
 		if good, err = options.scenarioRuns(soak{*passes, *limit}); err != nil {
@@ -65,7 +76,7 @@ func runAll(suites []suite, options *run) bool {
 	for _, suite := range suites {
 		run := &run{
 			suite: suite, tools: options.tools, short: options.short, pattern: options.pattern,
-			jobs: options.jobs, verbose: options.verbose, failpoints: options.failpoints,
+			jobs: options.jobs, verbose: options.verbose, only: options.only,
 		}
 		results, err := run.everything()
 		if err != nil {

@@ -50,4 +50,19 @@ func TestLists(t *testing.T) {
 			t.Errorf("%s: %d lines, %v", suite.name, len(list), err)
 		}
 	}
+	for _, file := range []string{toolsList, failpointsList} {
+		if list, err := readList(file); err != nil || len(list) == 0 {
+			t.Errorf("%s: %d lines, %v", file, len(list), err)
+		}
+	}
+	// Nothing has to stand on these.
+	for _, file := range []string{proxyList, releaseList} {
+		if _, err := readList(file); err != nil {
+			t.Error(err)
+		}
+	}
+	anywhere := expectation{name: "*/shape"}
+	if !anywhere.covers("TestA/shape") || !anywhere.covers("TestA/x/shape/y") || anywhere.covers("TestA/shapeless") {
+		t.Error("a line about all tests")
+	}
 }

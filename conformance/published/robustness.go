@@ -80,13 +80,14 @@ func (r *run) scenarioRuns(soak soak) (bool, error) {
 		}
 	}()
 	var guard sync.Mutex
-	byPoint, byScenario := map[string]tally{}, map[string]tally{}
+	byPoint, byScenario, byRelease := map[string]tally{}, map[string]tally{}, map[string]tally{}
 	var workers sync.WaitGroup
 	for range r.jobs {
 		workers.Go(func() {
 			for name := range queue {
-				point, verdict := r.scenario(name, logs)
+				point, earlier, verdict := r.scenario(name, logs)
 				guard.Lock()
+				count(byRelease, fmt.Sprintf("%d members have run the release before", earlier), verdict)
 				count(byPoint, point, verdict)
 				count(byScenario, name, verdict)
 				guard.Unlock()
@@ -96,6 +97,9 @@ func (r *run) scenarioRuns(soak soak) (bool, error) {
 	workers.Wait()
 	show(byScenario)
 	show(byPoint)
+	if slices.Contains(r.only, releaseKind) {
+		show(byRelease)
+	}
 	var all tally
 	for _, one := range byScenario {
 		all.runs, all.passed, all.undecided = all.runs+one.runs, all.passed+one.passed, all.undecided+one.undecided
@@ -128,14 +132,18 @@ func show(tallies map[string]tally) {
 // suite copied a data directory for its report, and a file went away meanwhile.
 const undecided outcome = "undecided"
 
-// scenario runs one to its end: the failpoint that it drew, and the outcome. Of
-// one that failed, log and report are kept.
-func (r *run) scenario(name, logs string) (point string, verdict outcome) {
+// spawned is what the suite prints when it starts a member of the release before.
+var spawned = regexp.MustCompile(lastRelease + `", "--name=[^"]*"`)
+
+// scenario runs one to its end: the failpoint that it drew, how many members have
+// run the release before, and the outcome. Of one that failed, log and report are
+// kept.
+func (r *run) scenario(name, logs string) (point string, earlier int, verdict outcome) {
 	started := time.Now()
 	results, err := os.MkdirTemp(logs, "run-")
 	if err != nil {
 		log.Print(err)
-		return "none", failed
+		return "none", 0, failed
 	}
 	output, err := r.process(pattern(name), "RESULTS_DIR="+results)
 	if strings.Contains(output, "PASS\n"+leaked) {
@@ -162,17 +170,23 @@ func (r *run) scenario(name, logs string) (point string, verdict outcome) {
 			point = rest
 		}
 	}
+	starts := spawned.FindAllString(output, -1)
+	slices.Sort(starts)
+	earlier = len(slices.Compact(starts))
 	if verdict == passed {
 		os.RemoveAll(results)
 	} else if writeErr := os.WriteFile(filepath.Join(results, "log"), []byte(output), 0o600); writeErr != nil {
 		log.Print(writeErr)
 	}
 	text := string(verdict)
+	if earlier > 0 {
+		text += fmt.Sprintf(", %d of the release before", earlier)
+	}
 	if verdict != passed {
-		text = strings.ToUpper(text) + ", see " + results
+		text = strings.ToUpper(string(verdict)) + text[len(verdict):] + ", see " + results
 	}
 	fmt.Printf("  %-55s %-45s %6.1f s  %s\n", strings.TrimPrefix(name, "TestRobustness"), point, time.Since(started).Seconds(), text)
-	return point, verdict
+	return point, earlier, verdict
 }
 
 // afterTimeout judges a run whose requests porcupine could not put into an order

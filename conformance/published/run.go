@@ -35,8 +35,9 @@ type run struct {
 	pattern *regexp.Regexp
 	jobs    int
 	verbose bool
-	// failpoints: the server was built with them, and only tests that need it run.
-	failpoints bool
+	// only tests that stand on the list for a reason of these kinds run, and what
+	// they need is there; all tests if it is empty.
+	only []string
 
 	// starting is held while a process is started or strays are sought.
 	starting sync.Mutex
@@ -116,13 +117,14 @@ func (r *run) tests() ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list tests: %w", err)
 	}
-	known, err := readList(r.suite.list())
+	known, err := r.known()
 	if err != nil {
 		return nil, err
 	}
 	var tests []string
 	for _, name := range strings.Fields(string(output)) {
-		if r.failpoints && !wantsFailpoints(known, name) {
+		isMixed := r.suite.mixed && slices.Contains(r.only, releaseKind)
+		if len(r.only) > 0 && !isMixed && !wants(known, r.only, name) {
 			continue
 		}
 		if strings.HasPrefix(name, "Test") && r.pattern.MatchString(name) && !(r.short && r.leftOut(known, name)) {
@@ -136,7 +138,7 @@ func (r *run) tests() ([]string, error) {
 // judged by time or is known not to pass.
 func (r *run) leftOut(known []expectation, test string) bool {
 	kind := kindOf(known, test)
-	if r.failpoints && kind == failpointKind {
+	if slices.Contains(r.only, kind) {
 		kind = ""
 	}
 	return r.suite.slow.MatchString(test) || r.suite.timed.MatchString(test) || kind != "" && kind != "itself"
@@ -207,6 +209,9 @@ func (r *run) process(tests string, variables ...string) (string, error) {
 		// TLS, three with it.
 		command.Env = append(command.Env, "E2E_TEST_MINIMAL=true")
 	}
+	if slices.Contains(r.only, releaseKind) {
+		command.Env = append(command.Env, adopting)
+	}
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if r.isolated {
 		if err := ownNetwork(command); err != nil {
@@ -254,17 +259,8 @@ func (r *run) judge(results []result) bool {
 		count[result.outcome]++
 	}
 	fmt.Printf("%s: %d passed, %d failed, %d skipped\n", r.suite.name, count[passed], count[failed], count[skipped])
-	list, err := readList(r.suite.list())
-	for file, applies := range map[string]bool{toolsList: r.tools.ours, failpointsList: r.failpoints} {
-		if err == nil && applies {
-			var more []expectation
-			more, err = readList(file)
-			list = append(list, more...)
-		}
-	}
-	if r.failpoints {
-		list = slices.DeleteFunc(list, func(line expectation) bool { return line.kind == failpointKind })
-	}
+	list, err := r.known()
+	list = slices.DeleteFunc(list, func(line expectation) bool { return slices.Contains(r.only, line.kind) })
 	if err != nil {
 		log.Print(err)
 		return false
@@ -274,4 +270,26 @@ func (r *run) judge(results []result) bool {
 		fmt.Printf("  %s\n", line)
 	}
 	return len(contradictions) == 0
+}
+
+// known is what is known not to pass in such a run, the particular before the
+// general.
+func (r *run) known() (list []expectation, err error) {
+	files := []string{r.suite.list()}
+	for file, applies := range map[string]bool{
+		toolsList: r.tools.ours, proxyList: r.tools.proxied,
+		failpointsList: slices.Contains(r.only, failpointKind), releaseList: slices.Contains(r.only, releaseKind),
+	} {
+		if applies {
+			files = append(files, file)
+		}
+	}
+	for _, file := range slices.Backward(files) {
+		more, err := readList(file)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, more...)
+	}
+	return list, nil
 }

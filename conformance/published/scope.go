@@ -15,15 +15,25 @@ type suite struct {
 	// slow tests take half a minute and more each, and others of their kind do
 	// not: they are not for CI.
 	slow *regexp.Regexp
+	// mixed tests run on clusters of two releases as well, if there are two.
+	mixed bool
 }
 
 // toolsList is the file with the tests of all suites that do not pass with our
 // tools in the place of the genuine ones.
 const toolsList = "tools.txt"
 
+// proxyList is the file with the tests of all suites that do not pass behind a
+// gRPC proxy.
+const proxyList = "proxy.txt"
+
 // failpointsList is the file with the tests that do not pass with failpoints
 // either.
 const failpointsList = "failpoints.txt"
+
+// releaseList is the file with the tests that do not pass with the release
+// before beside the server either.
+const releaseList = "release.txt"
 
 // list is the file with the tests that are known not to pass.
 func (s suite) list() string { return s.name + ".txt" }
@@ -31,6 +41,7 @@ func (s suite) list() string { return s.name + ".txt" }
 var suites = []suite{
 	{
 		name:  "common",
+		mixed: true,
 		timed: regexp.MustCompile(`^$`),
 		slow:  regexp.MustCompile(`^Test(MemberAdd|VerifyHashKVAfterCompact|VerifyHashKVAfterCompactOnLastTombstone)$`),
 	},

@@ -2,14 +2,16 @@ package takeover
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
 	"time"
 
+	"cairn.dev/conformance/audit"
 	"cairn.dev/conformance/harness"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 )
 
 const (
@@ -23,11 +25,20 @@ const (
 	// of one that is.
 	shortTTL = 4
 	longTTL  = 10
-	// overdue is how long a short lease may live beyond its time: each new leader
-	// gives it its whole time again.
-	overdue = 25 * time.Second
-	// kept is how many revisions a compaction leaves.
-	kept = 1500
+	// heldTTL is that of one that is kept alive by single calls, while members fail.
+	heldTTL = 8
+	// overdue is how long a lease may live beyond its time: each new leader gives
+	// it its whole time again. Many more are elected while members fail.
+	overdue, overdueRough = 25 * time.Second, 90 * time.Second
+	// stale is how long a leader may answer that does not know of its successor,
+	// which has given leases their time before that: as long as it is stopped or
+	// cut off, and until it hears of the new term.
+	stale = faultMax + time.Second
+	// kept is how many revisions a compaction leaves. A watcher may be behind by as
+	// much as is written while its member is stopped.
+	kept, keptRough = 1500, 5000
+	// auditPause is that of the clients whose answers have to fit one order.
+	auditPause = 60 * time.Millisecond
 )
 
 // place is where a key was changed.
@@ -46,7 +57,8 @@ type event struct {
 
 // crowd is clients that use a cluster while its members are replaced.
 type crowd struct {
-	t *testing.T
+	t     *testing.T
+	stage *stage
 	// first is the first revision that counts; it tells the keys of this crowd
 	// from others.
 	first   int64
@@ -62,26 +74,38 @@ type crowd struct {
 	acknowledged map[place]event
 	// granted is when each short lease was asked for, by the key that hangs on it.
 	granted map[string]time.Time
+	// renewed is when the last renewal of a held lease was asked for that was
+	// answered, by the key.
+	renewed map[string]time.Time
 	seen    [watchers][]event
+
+	// record is what the clients of the audit were told.
+	record *audit.Record
+	load   *audit.Load
 }
 
-// client follows the members: it asks for the list of them all the time.
-func client(t *testing.T, endpoints []string) *clientv3.Client {
-	t.Helper()
-	config := clientv3.Config{Endpoints: endpoints, DialTimeout: 10 * time.Second, Logger: zap.NewNop(), AutoSyncInterval: 500 * time.Millisecond}
-	made, err := clientv3.New(config)
-	if err != nil {
-		t.Fatal(err)
+// rough says whether members fail, and not only go one by one.
+func (c *crowd) rough() bool { return c.stage.links != nil }
+
+// overdue is how long a lease may live beyond its time.
+func (c *crowd) overdue() time.Duration {
+	if c.rough() {
+		return overdueRough
 	}
-	t.Cleanup(func() { made.Close() })
-	return made
+	return overdue
 }
 
 // gather starts the clients.
-func gather(t *testing.T, endpoints []string) *crowd {
+func gather(s *stage) *crowd {
+	t := s.t
 	t.Helper()
-	setup := client(t, endpoints)
+	endpoints := s.endpoints()
+	setup := s.client(endpoints...)
 	ctx := harness.Context(t)
+	// What an earlier crowd has left is not in the history of this one.
+	if _, err := setup.Delete(ctx, audited, clientv3.WithPrefix()); err != nil {
+		t.Fatal(err)
+	}
 	for number := range 300 {
 		if _, err := setup.Put(ctx, fmt.Sprintf("before/%03d", number%100), "x"); err != nil {
 			t.Fatal(err)
@@ -96,12 +120,18 @@ func gather(t *testing.T, endpoints []string) *crowd {
 	}
 	background, leave := context.WithCancel(context.Background())
 	writing, stop := context.WithCancel(background)
-	c := &crowd{t: t, first: got.Header.Revision + 1, stop: stop, leave: leave, acknowledged: map[place]event{}, granted: map[string]time.Time{}}
+	c := &crowd{
+		t: t, stage: s, first: got.Header.Revision + 1, stop: stop, leave: leave, acknowledged: map[place]event{},
+		granted: map[string]time.Time{}, renewed: map[string]time.Time{}, record: audit.NewRecord(),
+	}
 	own := func() *clientv3.Client {
-		c.clients = append(c.clients, client(t, endpoints))
+		c.clients = append(c.clients, s.client(endpoints...))
 		return c.clients[len(c.clients)-1]
 	}
+	// All members are asked, as long as they are where they were.
+	c.load = audit.StartLoad([]*clientv3.Client{own(), own(), own()}, c.record, auditPause)
 	t.Cleanup(func() {
+		c.load.Stop()
 		leave()
 		c.group.Wait()
 		c.watching.Wait()
@@ -116,10 +146,19 @@ func gather(t *testing.T, endpoints []string) *crowd {
 	}
 	leases, keeper, compacting := own(), own(), own()
 	c.group.Go(func() { c.lend(writing, leases) })
-	c.keep(writing, keeper)
-	c.group.Go(func() { compact(writing, compacting) })
+	revisions := int64(kept)
+	if c.rough() {
+		revisions = keptRough
+		c.group.Go(func() { c.hold(writing, keeper) })
+	} else {
+		c.keep(writing, keeper)
+	}
+	c.group.Go(func() { compact(writing, compacting, revisions) })
 	return c
 }
+
+// audited is the prefix of the keys of the audit.
+const audited = "key/"
 
 // prefix of the keys of this kind.
 func (c *crowd) prefix(kind string) string { return fmt.Sprintf("%s/%d/", kind, c.first) }
@@ -207,21 +246,30 @@ func (c *crowd) write(ctx context.Context, own *clientv3.Client, writer int) {
 // lend grants leases that nobody keeps alive.
 func (c *crowd) lend(ctx context.Context, own *clientv3.Client) {
 	for number := 0; ctx.Err() == nil; number++ {
-		call, cancel := context.WithTimeout(ctx, callMax)
 		begun, key := time.Now(), fmt.Sprintf("%s%d", c.prefix("short"), number)
-		lease, err := own.Grant(call, shortTTL)
-		if err == nil {
-			answer, err := own.Put(call, key, "x", clientv3.WithLease(lease.ID))
-			if err == nil {
-				c.acknowledge(event{place: place{answer.Header.Revision, key}, value: "x"})
-				c.mutex.Lock()
-				c.granted[key] = begun
-				c.mutex.Unlock()
-			}
+		if _, err := c.grant(ctx, own, key, shortTTL); err == nil {
+			c.mutex.Lock()
+			c.granted[key] = begun
+			c.mutex.Unlock()
 		}
-		cancel()
 		time.Sleep(500 * time.Millisecond)
 	}
+}
+
+// grant grants a lease, and puts a key that hangs on it.
+func (c *crowd) grant(ctx context.Context, own *clientv3.Client, key string, seconds int64) (clientv3.LeaseID, error) {
+	call, cancel := context.WithTimeout(ctx, callMax)
+	defer cancel()
+	lease, err := own.Grant(call, seconds)
+	if err != nil {
+		return 0, err
+	}
+	answer, err := own.Put(call, key, "x", clientv3.WithLease(lease.ID))
+	if err != nil {
+		return 0, err
+	}
+	c.acknowledge(event{place: place{answer.Header.Revision, key}, value: "x"})
+	return lease.ID, nil
 }
 
 // keep keeps leases alive.
@@ -252,8 +300,34 @@ func (c *crowd) keep(ctx context.Context, own *clientv3.Client) {
 	}
 }
 
-// compact drops history that is a little older.
-func compact(ctx context.Context, own *clientv3.Client) {
+// hold keeps leases alive by single calls, and grants the next one when it is told
+// that one has ended.
+func (c *crowd) hold(ctx context.Context, own *clientv3.Client) {
+	const renewal = 300 * time.Millisecond
+	for number := 0; ctx.Err() == nil; number++ {
+		sent, key := time.Now(), fmt.Sprintf("%s%d", c.prefix("held"), number)
+		lease, err := c.grant(ctx, own, key, heldTTL)
+		if err != nil {
+			time.Sleep(renewal)
+			continue
+		}
+		for ctx.Err() == nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			if err == nil {
+				c.mutex.Lock()
+				c.renewed[key] = sent
+				c.mutex.Unlock()
+			}
+			time.Sleep(renewal)
+			call, cancel := context.WithTimeout(ctx, callMax)
+			sent = time.Now()
+			_, err = own.KeepAliveOnce(call, lease)
+			cancel()
+		}
+	}
+}
+
+// compact drops all but so many revisions.
+func compact(ctx context.Context, own *clientv3.Client, kept int64) {
 	for ctx.Err() == nil {
 		call, cancel := context.WithTimeout(ctx, callMax)
 		if got, err := own.Get(call, "any"); err == nil && got.Header.Revision > kept {
@@ -268,11 +342,12 @@ func compact(ctx context.Context, own *clientv3.Client) {
 // finish ends the clients and judges what they have seen.
 func (c *crowd) finish(s *stage) {
 	c.t.Helper()
-	own := client(c.t, s.endpoints())
+	own := s.client(s.endpoints()...)
 	kept, err := own.Get(harness.Context(c.t), c.prefix("kept"), clientv3.WithPrefix())
-	if err != nil || len(kept.Kvs) != 3 {
+	if err != nil || len(kept.Kvs) != 3 && !c.rough() {
 		c.t.Errorf("keys of leases that are kept alive: %v, %v", kept, err)
 	}
+	c.load.Stop()
 	c.stop()
 	c.group.Wait()
 	c.expired(own)
@@ -287,19 +362,21 @@ func (c *crowd) finish(s *stage) {
 	for _, one := range append(c.clients, own) {
 		one.Close()
 	}
-	sameHistory(c.t, s)
+	sameHistory(s)
+	s.tidy()
 }
 
-// expired waits for the end of the short leases.
+// expired waits for the end of the leases that nobody keeps alive any more.
 func (c *crowd) expired(own *clientv3.Client) {
 	c.t.Helper()
-	for deadline := time.Now().Add(shortTTL*time.Second + overdue); ; time.Sleep(100 * time.Millisecond) {
-		left, err := own.Get(harness.Context(c.t), c.prefix("short"), clientv3.WithPrefix(), clientv3.WithKeysOnly())
-		if err == nil && left.Count == 0 {
+	for deadline := time.Now().Add(heldTTL*time.Second + c.overdue()); ; time.Sleep(100 * time.Millisecond) {
+		short, err := own.Get(harness.Context(c.t), c.prefix("short"), clientv3.WithPrefix(), clientv3.WithKeysOnly())
+		held, other := own.Get(harness.Context(c.t), c.prefix("held"), clientv3.WithPrefix(), clientv3.WithKeysOnly())
+		if err == nil && other == nil && short.Count+held.Count == 0 {
 			return
 		}
 		if time.Now().After(deadline) {
-			c.t.Fatalf("leases of %d s have not ended: %v, %v", shortTTL, left, err)
+			c.t.Fatalf("leases of %d and %d s have not ended: %v, %v, %v, %v", shortTTL, heldTTL, short, held, err, other)
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"testing"
 	"time"
 
 	"cairn.dev/conformance/harness"
@@ -15,7 +14,7 @@ import (
 // got, and with what is stored.
 func (c *crowd) judge(own *clientv3.Client, last int64) {
 	c.t.Helper()
-	content, told := map[string]event{}, map[place]event{}
+	content, told, took, held := map[string]event{}, map[place]event{}, map[string]int64{}, 0
 	before := c.first - 1
 	for _, one := range c.seen[0] {
 		if one.revision != before && one.revision != before+1 {
@@ -30,9 +29,18 @@ func (c *crowd) judge(own *clientv3.Client, last int64) {
 			delete(content, one.key)
 		}
 		if begun, short := c.granted[one.key]; short && one.deleted {
-			if lived := one.at.Sub(begun); lived < shortTTL*time.Second || lived > shortTTL*time.Second+overdue {
+			if lived := one.at.Sub(begun); lived < shortTTL*time.Second || lived > shortTTL*time.Second+c.overdue() {
 				c.t.Errorf("a lease of %d s has lived for %v", shortTTL, lived)
 			}
+		}
+		if begun, is := c.renewed[one.key]; is && one.deleted {
+			if lived := one.at.Sub(begun); lived < heldTTL*time.Second-stale {
+				c.t.Errorf("a lease of %d s has ended %v after it was renewed", heldTTL, lived)
+			}
+			held++
+		}
+		if !one.deleted && strings.HasPrefix(one.key, audited) {
+			took[one.value] = one.revision
 		}
 	}
 	for number := 1; number < watchers; number++ {
@@ -43,6 +51,7 @@ func (c *crowd) judge(own *clientv3.Client, last int64) {
 			c.t.Errorf("watchers 0 and %d were told different things: %d and %d events", number, len(c.seen[0]), len(c.seen[number]))
 		}
 	}
+	c.record.Check(c.t, took)
 	for where, wanted := range c.acknowledged {
 		if found, ok := told[where]; where.revision >= c.first && (!ok || found.value != wanted.value || found.deleted != wanted.deleted) {
 			c.t.Errorf("acknowledged and lost: %+v (%+v)", wanted, found)
@@ -68,15 +77,17 @@ func (c *crowd) judge(own *clientv3.Client, last int64) {
 			}
 		}
 	}
-	c.t.Logf("%d writes acknowledged, %d leases, %d events to each of %d watchers", len(c.acknowledged), len(c.granted), len(c.seen[0]), watchers)
+	c.t.Logf("%d writes acknowledged, %d leases, %d of those kept alive have ended, %d events to each of %d watchers; %d answers fit one order, %d requests had none",
+		len(c.acknowledged), len(c.granted), held, len(c.seen[0]), watchers, c.record.Since(0), c.record.Failures)
 }
 
 // sameHistory compares the hashes of all members at a revision that all have.
-func sameHistory(t *testing.T, s *stage) {
+func sameHistory(s *stage) {
+	t := s.t
 	t.Helper()
 	var last string
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
-		own := client(t, s.endpoints())
+		own := s.client(s.endpoints()...)
 		defer own.Close()
 		// One more revision than any compaction.
 		put, err := own.Put(harness.Context(t), "hash", "x")
@@ -85,7 +96,8 @@ func sameHistory(t *testing.T, s *stage) {
 		}
 		hashes := map[string]bool{}
 		for _, member := range s.members() {
-			direct := member.Client()
+			direct := s.direct(member)
+			defer direct.Close()
 			if _, err := direct.Get(harness.Context(t), "any"); err != nil {
 				t.Fatal(err)
 			}

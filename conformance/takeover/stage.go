@@ -3,6 +3,7 @@ package takeover
 import (
 	"bytes"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -16,6 +17,9 @@ import (
 	"time"
 
 	"cairn.dev/conformance/harness"
+	"cairn.dev/conformance/network"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 )
 
 const (
@@ -33,34 +37,101 @@ var trimming = []string{
 
 // stage is the hosts: what runs on each, and who starts and stops it.
 type stage struct {
-	t     *testing.T
+	t *testing.T
+	// etcd is which release of it runs before, and after the way back.
+	etcd  harness.Kind
 	flags []string
+	// links connect the members and the clients, if not loopback.
+	links *network.Network
 	// before runs before a member is started as the other kind.
 	before func(server *harness.Server)
+	// after runs once it is ready.
+	after func()
 
-	mutex sync.Mutex
+	// hooking is held while a hook is served; mutex is not while it waits for a
+	// server, which may be killed then.
+	hooking, mutex sync.Mutex
 	// running is the server of each member, by its name, if it is started.
 	running map[string]*harness.Server
+	// halted are those that a hook has stopped: nobody else may start them.
+	halted map[*harness.Server]bool
 	// past are those that other servers have replaced.
 	past  []*harness.Server
 	hooks *httptest.Server
 }
 
-// newStage starts three members of a kind.
-func newStage(t *testing.T, kind harness.Kind, flags ...string) *stage {
+// newStage starts three members of a release of etcd.
+func newStage(t *testing.T, etcd harness.Kind, flags ...string) *stage {
 	t.Helper()
-	s := &stage{t: t, flags: flags, running: map[string]*harness.Server{}}
-	cluster := harness.StartCluster(t, kind, 3, nil, flags...)
+	return stageIn(t, nil, etcd, flags...)
+}
+
+// stageIn is newStage in a network, or on loopback.
+func stageIn(t *testing.T, links *network.Network, etcd harness.Kind, flags ...string) *stage {
+	t.Helper()
+	s := &stage{t: t, etcd: etcd, flags: flags, links: links, running: map[string]*harness.Server{}, halted: map[*harness.Server]bool{}}
+	// A nil pointer in an interface is not nil.
+	var place harness.Network
+	if links != nil {
+		place = links
+	}
+	cluster := harness.StartCluster(t, etcd, 3, place, flags...)
 	for _, member := range cluster.Members {
 		s.running[member.Name] = member
 	}
-	s.hooks = httptest.NewServer(http.HandlerFunc(func(writer http.ResponseWriter, request *http.Request) {
+	s.hooks = httptest.NewUnstartedServer(http.HandlerFunc(func(writer http.ResponseWriter, request *http.Request) {
 		if err := s.serve(request); err != nil {
 			http.Error(writer, err.Error(), http.StatusInternalServerError)
 		}
 	}))
+	if links != nil {
+		// The tool runs where the clients are.
+		err := s.amongClients(func() (err error) {
+			s.hooks.Listener.Close()
+			s.hooks.Listener, err = net.Listen("tcp", "127.0.0.1:0")
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.hooks.Start()
 	t.Cleanup(s.hooks.Close)
 	return s
+}
+
+// amongClients runs a function in the clients' network.
+func (s *stage) amongClients(function func() error) error {
+	if s.links == nil {
+		return function()
+	}
+	return s.links.RunClient(function)
+}
+
+// client follows the members: it asks for the list of them all the time.
+func (s *stage) client(endpoints ...string) *clientv3.Client {
+	s.t.Helper()
+	return s.connect(clientv3.Config{Endpoints: endpoints, AutoSyncInterval: 500 * time.Millisecond})
+}
+
+// direct asks one member.
+func (s *stage) direct(member *harness.Server) *clientv3.Client {
+	s.t.Helper()
+	return s.connect(clientv3.Config{Endpoints: []string{member.Endpoint()}})
+}
+
+func (s *stage) connect(config clientv3.Config) *clientv3.Client {
+	s.t.Helper()
+	config.DialTimeout, config.Logger = 10*time.Second, zap.NewNop()
+	if s.links != nil {
+		config.DialOptions = s.links.Options()
+	}
+	made, err := clientv3.New(config)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { made.Close() })
+	return made
 }
 
 // serve does what a hook asks for.
@@ -68,8 +139,8 @@ func (s *stage) serve(request *http.Request) error {
 	if err := request.ParseForm(); err != nil {
 		return err
 	}
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
+	s.hooking.Lock()
+	defer s.hooking.Unlock()
 	switch request.URL.Path {
 	case "/stop":
 		return s.stop(request.PostForm)
@@ -81,7 +152,12 @@ func (s *stage) serve(request *http.Request) error {
 
 func (s *stage) stop(form url.Values) error {
 	name := form.Get("CAIRN_MEMBER_NAME")
+	s.mutex.Lock()
 	server := s.running[name]
+	if server != nil {
+		s.halted[server] = true
+	}
+	s.mutex.Unlock()
 	if server == nil {
 		return fmt.Errorf("there is no member %q", name)
 	}
@@ -102,47 +178,113 @@ func retire(server *harness.Server) {
 
 func (s *stage) start(form url.Values) error {
 	name, way := form.Get("CAIRN_MEMBER_NAME"), form.Get("CAIRN_TAKEOVER_WAY")
-	to := map[string]harness.Kind{"cairn": harness.Cairn, "etcd": harness.Etcd}[form.Get("CAIRN_TAKEOVER_TO")]
+	to := map[string]harness.Kind{"cairn": harness.Cairn, "etcd": s.etcd}[form.Get("CAIRN_TAKEOVER_TO")]
+	s.mutex.Lock()
 	old := s.running[name]
+	s.mutex.Unlock()
 	if old != nil && old.Kind == to {
 		// The command is run again: the tool was interrupted.
-		if old.Running() {
-			return nil
-		}
-		return old.TryRun(startMax)
+		return s.launch(old)
 	}
-	var next *harness.Server
-	switch {
-	case way == "in-place" && to == harness.Cairn:
-		next = harness.Prepare(s.t, to, old.DataDir, append([]string{"--adopt-etcd-data"}, s.flags...)...)
-	case way == "in-place":
-		dir := filepath.Join(s.t.TempDir(), "exported")
-		tool := exec.Command(harness.CairnBinary(s.t), "util", "export", "--data-dir", old.DataDir, "--to", dir)
-		if out, err := tool.CombinedOutput(); err != nil {
-			return fmt.Errorf("export: %v\n%s", err, out)
+	next := harness.Prepare(s.t, to, filepath.Join(s.t.TempDir(), "data"), s.flags...)
+	if way == "in-place" {
+		var err error
+		if next, err = s.successor(old, to); err != nil {
+			return err
 		}
-		next = harness.Prepare(s.t, to, dir, s.flags...)
-	default:
-		next = harness.Prepare(s.t, to, filepath.Join(s.t.TempDir(), "data"), s.flags...)
 	}
 	next.Name = name
 	for _, port := range []struct {
 		urls string
 		to   *int
 	}{{form.Get("CAIRN_PEER_URLS"), &next.PeerPort}, {form.Get("CAIRN_CLIENT_URLS"), &next.ClientPort}} {
-		if _, err := fmt.Sscanf(port.urls, "http://127.0.0.1:%d", port.to); err != nil {
+		if _, err := fmt.Sscanf(port.urls, "http://"+next.Host+":%d", port.to); err != nil {
 			return fmt.Errorf("%q: %v", port.urls, err)
 		}
 	}
 	next.InitialCluster, next.InitialState = form.Get("CAIRN_INITIAL_CLUSTER"), form.Get("CAIRN_INITIAL_CLUSTER_STATE")
-	if old != nil {
-		s.past = append(s.past, old)
-	}
-	s.running[name] = next
 	if s.before != nil {
 		s.before(next)
 	}
-	return next.TryRun(startMax)
+	if err := s.replace(old, next); err != nil {
+		return err
+	}
+	if s.after != nil {
+		s.after()
+	}
+	return nil
+}
+
+// successor goes on with the data of a stopped member as another kind.
+func (s *stage) successor(old *harness.Server, to harness.Kind) (*harness.Server, error) {
+	dir, flags := old.DataDir, s.flags
+	switch {
+	case to == harness.Cairn:
+		flags = append([]string{"--adopt-etcd-data"}, s.flags...)
+	case old.Kind == harness.Cairn:
+		dir = filepath.Join(s.t.TempDir(), "exported")
+		tool := exec.Command(harness.CairnBinary(s.t), "util", "export", "--data-dir", old.DataDir, "--to", dir)
+		if out, err := tool.CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("export: %v\n%s", err, out)
+		}
+	}
+	next := harness.Prepare(s.t, to, dir, flags...)
+	next.Name, next.Host, next.Place = old.Name, old.Host, old.Place
+	next.ClientPort, next.PeerPort = old.ClientPort, old.PeerPort
+	next.InitialCluster, next.InitialState = old.InitialCluster, old.InitialState
+	return next, nil
+}
+
+// replace starts a server as the member that another one was, if any.
+func (s *stage) replace(old, next *harness.Server) error {
+	s.mutex.Lock()
+	if old != nil {
+		s.past = append(s.past, old)
+	}
+	s.running[next.Name] = next
+	s.mutex.Unlock()
+	return s.launch(next)
+}
+
+// tidy removes the data of members that nothing runs on any more: each move
+// leaves some hundred megabytes.
+func (s *stage) tidy() {
+	s.t.Helper()
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	inUse := map[string]bool{}
+	for _, server := range s.running {
+		inUse[server.DataDir] = true
+	}
+	for _, server := range s.past {
+		if !inUse[server.DataDir] && !server.Running() {
+			if err := os.RemoveAll(server.DataDir); err != nil {
+				s.t.Error(err)
+			}
+		}
+	}
+	for dir := range inUse {
+		backups, _ := filepath.Glob(filepath.Join(dir, "etcd-backup-*"))
+		for _, backup := range backups {
+			if err := os.RemoveAll(backup); err != nil {
+				s.t.Error(err)
+			}
+		}
+	}
+	s.past = nil
+}
+
+// launch starts a server unless it runs, and waits until it is ready.
+func (s *stage) launch(server *harness.Server) error {
+	s.mutex.Lock()
+	if server.Running() {
+		s.mutex.Unlock()
+		return nil
+	}
+	delete(s.halted, server)
+	seen := server.Launch()
+	s.mutex.Unlock()
+	return server.AwaitReady(seen, startMax)
 }
 
 // members are those that run.
@@ -188,6 +330,7 @@ func (s *stage) drop(name string) {
 	if server := s.running[name]; server != nil {
 		retire(server)
 		delete(s.running, name)
+		s.past = append(s.past, server)
 	}
 }
 
@@ -201,10 +344,17 @@ type result struct {
 // printed, and may return a signal, once.
 func (s *stage) run(end func(printed string) os.Signal, args ...string) result {
 	s.t.Helper()
-	return tool(s.t, s.hooks.URL, end, append([]string{"--endpoints=" + strings.Join(s.endpoints(), ",")}, args...)...)
+	return toolIn(s.t, s.amongClients, s.hooks.URL, end, append([]string{"--endpoints=" + strings.Join(s.endpoints(), ",")}, args...)...)
 }
 
+// tool runs it beside members on loopback.
 func tool(t *testing.T, hooks string, end func(printed string) os.Signal, args ...string) result {
+	t.Helper()
+	return toolIn(t, func(start func() error) error { return start() }, hooks, end, args...)
+}
+
+// toolIn runs it where a function starts it.
+func toolIn(t *testing.T, place func(start func() error) error, hooks string, end func(printed string) os.Signal, args ...string) result {
 	t.Helper()
 	command := exec.Command(harness.CairnBinary(t), append([]string{"takeover"}, args...)...)
 	command.Env = append(os.Environ(), urlVariable+"="+hooks)
@@ -213,7 +363,7 @@ func tool(t *testing.T, hooks string, end func(printed string) os.Signal, args .
 	command.Stdout, command.Stderr = &out, &out
 	// Commands of a tool that was killed go on, and hold these open.
 	command.WaitDelay = time.Second
-	if err := command.Start(); err != nil {
+	if err := place(command.Start); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan struct{})

@@ -45,7 +45,7 @@ func TestInPlace(t *testing.T) {
 		}
 	}
 	for round := range harness.Number(t, "ROUNDS", 1) {
-		crowd := gather(t, s.endpoints())
+		crowd := gather(s)
 		begun := time.Now()
 		out := s.move()
 		forth := time.Since(begun)
@@ -71,7 +71,7 @@ func TestInterrupted(t *testing.T) {
 	s := newStage(t, harness.Etcd, trimming...)
 	for range harness.Number(t, "ROUNDS", 1) {
 		const killsMax = 3
-		crowd := gather(t, s.endpoints())
+		crowd := gather(s)
 		for _, direction := range [][]string{nil, {"--back"}} {
 			kills := 0
 			for ; ; kills++ {
@@ -105,19 +105,9 @@ func TestNewAddresses(t *testing.T) {
 	s := newStage(t, harness.Etcd, trimming...)
 	old := []string{"m0", "m1", "m2"}
 	for round := range harness.Number(t, "ROUNDS", 1) {
-		crowd := gather(t, s.endpoints())
+		crowd := gather(s)
 		for _, to := range []harness.Kind{harness.Cairn, harness.Etcd} {
-			var names, peers, clients []string
-			for number := range 3 {
-				name := fmt.Sprintf("%s%d%d", to, round, number)
-				names = append(names, name)
-				peers = append(peers, fmt.Sprintf("%s=http://127.0.0.1:%d", name, harness.Port(t)))
-				clients = append(clients, fmt.Sprintf("%s=http://127.0.0.1:%d", name, harness.Port(t)))
-			}
-			args := []string{"--way=new-addresses", "--new-members=" + strings.Join(peers, ","), "--new-client-urls=" + strings.Join(clients, ",")}
-			if to == harness.Etcd {
-				args = append(args, "--back")
-			}
+			names, args := elsewhere(t, to, round, 3)
 			// Once it is interrupted where a learner was let in, once where an old member is still there.
 			for _, where := range []string{"added as learner", "has its vote"} {
 				done := s.run(func(printed string) os.Signal {
@@ -144,12 +134,29 @@ func TestNewAddresses(t *testing.T) {
 	}
 }
 
+// elsewhere is so many new members, and the flags that make the tool move to them.
+func elsewhere(t *testing.T, to harness.Kind, round, count int) (names, args []string) {
+	t.Helper()
+	var peers, clients []string
+	for number := range count {
+		name := fmt.Sprintf("%s%d%d", to, round, number)
+		names = append(names, name)
+		peers = append(peers, fmt.Sprintf("%s=http://127.0.0.1:%d", name, harness.Port(t)))
+		clients = append(clients, fmt.Sprintf("%s=http://127.0.0.1:%d", name, harness.Port(t)))
+	}
+	args = []string{"--way=new-addresses", "--new-members=" + strings.Join(peers, ","), "--new-client-urls=" + strings.Join(clients, ",")}
+	if to != harness.Cairn {
+		args = append(args, "--back")
+	}
+	return names, args
+}
+
 // The same addresses with empty disks: each member goes and comes back. It goes
 // on after a kill right after a removal, if it is told which member is missing.
 func TestEmptyDisk(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, harness.Etcd, trimming...)
-	crowd := gather(t, s.endpoints())
+	crowd := gather(s)
 	ways := [][]string{{"--way=empty-disk"}}
 	if harness.Number(t, "ROUNDS", 1) > 1 {
 		ways = append(ways, []string{"--way=empty-disk", "--back"})

@@ -4,8 +4,11 @@ import (
 	"crypto/tls"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"cairn.dev/conformance/harness"
 )
@@ -28,6 +31,34 @@ func postJSON(t *testing.T, server *harness.Server, config *tls.Config, version,
 		t.Fatal(err)
 	}
 	return response.StatusCode, string(text)
+}
+
+// The audit log names the certificate of a client that calls by JSON, although
+// it is no user there.
+func TestAuditOfJSON(t *testing.T) {
+	t.Parallel()
+	if harness.Subject() == harness.Etcd {
+		t.Skip("etcd has no audit log")
+	}
+	authority := newAuthority(t, "authority")
+	own := authority.server("server")
+	path := filepath.Join(t.TempDir(), "audit.log")
+	server := start(t, harness.Subject(), "--cert-file="+own.cert, "--key-file="+own.key, "--trusted-ca-file="+authority.file,
+		"--client-cert-auth", "--audit-log="+path)
+	named := authority.trust(authority.client("deployer"))
+	if status, text := postJSON(t, server, named, "HTTP/2", "/v3/kv/put", `{"key":"Zm9v","value":"YmFy"}`); status != 200 {
+		t.Fatalf("%d %s", status, text)
+	}
+	var content []byte
+	for deadline := time.Now().Add(patience); !strings.Contains(string(content), "\n"); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("no record")
+		}
+		content, _ = os.ReadFile(path)
+	}
+	if !strings.Contains(string(content), `"certificate":"deployer"`) || !strings.Contains(string(content), `"user":""`) {
+		t.Errorf("the record: %s", content)
+	}
 }
 
 // JSON over TLS, whatever name the server is called by; and no JSON for those

@@ -62,9 +62,12 @@ def put_request(key: bytes, value: bytes) -> bytes:
     return bytes_field(1, key) + bytes_field(2, value)
 
 
-def range_request(key: bytes, range_end: bytes = b"", limit: int = 0, serializable: bool = False) -> bytes:
+def range_request(
+    key: bytes, range_end: bytes = b"", limit: int = 0, serializable: bool = False, count_only: bool = False
+) -> bytes:
     """etcdserverpb.RangeRequest"""
-    return bytes_field(1, key) + bytes_field(2, range_end) + number_field(3, limit) + number_field(7, serializable)
+    fields_up_to_7 = bytes_field(1, key) + bytes_field(2, range_end) + number_field(3, limit) + number_field(7, serializable)
+    return fields_up_to_7 + number_field(9, count_only)
 
 
 def header_revision(response: bytes) -> int:

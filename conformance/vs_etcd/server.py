@@ -10,7 +10,7 @@ from pathlib import Path
 import accounting
 import client
 
-_START_S_MAX = 60.0
+_START_S_MAX = 300.0
 _QUOTA_BYTES = 8 << 30
 TLS_OFFSET = 16
 """The https port of a server that has a certificate, after its plain one."""
@@ -22,7 +22,8 @@ class ServerFailed(Exception):
 
 class Server:
     """`binary` runs under the name `etcd`, with etcd's flags, whichever of the two it is. `founders` are the peer ports of the
-    members it is founded with, by name: itself alone, if none are given."""
+    members it is founded with, by name: itself alone, if none are given. `joins` is for a member that was added to a running cluster of
+    these; `environment` is added to that of this process."""
 
     def __init__(
         self,
@@ -32,11 +33,18 @@ class Server:
         port: int,
         founders: dict[str, int] | None = None,
         certificate: tuple[Path, Path] | None = None,
+        joins: bool = False,
+        environment: dict[str, str] | None = None,
+        quota_bytes: int = _QUOTA_BYTES,
     ):
         self.name = name
         self.port = port
         self.data = work / name / "data"
+        self.binary = binary
         self._certificate = certificate
+        self._joins = joins
+        self._environment = environment or {}
+        self._quota_bytes = quota_bytes
         self._founders = founders or {name: port + 1}
         self._log_path = work / name / "log"
         self._link = work / name / "etcd"
@@ -77,15 +85,17 @@ class Server:
             "listen-peer-urls": peer,
             "initial-advertise-peer-urls": peer,
             "initial-cluster": ",".join(f"{name}=http://127.0.0.1:{port}" for name, port in self._founders.items()),
-            "quota-backend-bytes": _QUOTA_BYTES,
+            "quota-backend-bytes": self._quota_bytes,
             "log-level": "warn",
         }
+        if self._joins:
+            flags |= {"initial-cluster-state": "existing"}
         if self._certificate:
             cert, key = self._certificate
             secure = f"https://127.0.0.1:{self.port + TLS_OFFSET}"
             flags |= {"cert-file": cert, "key-file": key}
             flags |= {"listen-client-urls": f"{here},{secure}", "advertise-client-urls": f"{here},{secure}"}
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("ETCD_")}
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("ETCD_")} | self._environment
         with open(self._log_path, "ab") as log:
             started = time.monotonic()
             self._process = subprocess.Popen(

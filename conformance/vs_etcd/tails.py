@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """The slowest requests of Cairn and of etcd while something large happens: an open loop of puts beside it, the two servers in turn.
 
-Each server is filled at full speed. Then puts come at a fixed rate, whatever the answers do, while nothing else happens, a compaction drops
-the history, a snapshot is saved, the store is defragmented, lists are read, and the history is hashed. Latency counts from the time at which a put was
-due. `make bench-tails` runs this; it needs an idle machine. `--quick` is a small form that shows only whether it works.
+Each server takes the puts of the open loop on an empty store, and is then filled at full speed. Then puts come at a fixed rate, whatever the answers do, while nothing else happens, a compaction drops
+the history, a snapshot is saved, the store is defragmented, lists are read, the history is hashed, and an empty learner catches up. Latency counts from
+the time at which a put was due. `make bench-tails` runs this; it needs an idle machine. `--quick` is a small form that shows only whether it works.
+`--disk-mb-s` and `--disk-iops` put Cairn on a disk of that speed (slow_disk.c); etcd, which is not linked to the C library, cannot be.
 """
 
 import argparse
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -32,6 +34,7 @@ LEAD_S = 1.0
 LIST_KEYS = 10_000
 IDLE_SHARE_MIN = 0.9
 CALL_S_MAX = 1800.0
+QUIET = "nothing, an empty store"
 FIGURES = ("p50", "p99", "p999", "max")
 
 
@@ -45,19 +48,25 @@ class Phase:
 
     title: str
     act: Callable[[Server], None] | None
+    tidy: Callable[[Server], None] | None = None
+    """Done once the load has ended: to remove a large file is a load of its own where the disk is told of it at once."""
 
 
 def main() -> None:
     """Runs both servers and prints the table."""
     options = _options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    idle = accounting.idle_share(2.0)
-    if idle < IDLE_SHARE_MIN:
-        _say(f"the machine is only {idle:.0%} idle: these figures are none")
+    idle = look_at_machine()
     etcd, cairn = tools.etcd(), tools.cairn()
+    if bool(options.disk_mb_s) != bool(options.disk_iops):
+        sys.exit("--disk-mb-s and --disk-iops belong together")
+    if options.disk_mb_s and options.only != "cairn":
+        sys.exit("a disk of a given speed is for Cairn alone: --only cairn")
     with tempfile.TemporaryDirectory(prefix="tails-", dir=options.work) as work:
+        if options.disk_mb_s:
+            _say(f"the disk takes {options.disk_mb_s} MB/s and {options.disk_iops} operations/s")
         servers = [
-            Server("cairn", cairn, Path(work), options.port),
+            Server("cairn", cairn, Path(work), options.port, environment=_slow_disk(Path(work), options)),
             Server("etcd", etcd, Path(work), options.port + 2),
         ]
         phases = _phases(cairn, Path(work), options)
@@ -71,16 +80,29 @@ def main() -> None:
         finally:
             for server in servers:
                 server.stop()
+            # What there is, also when a later phase ends the run.
+            if results:
+                print(_table(results, phases), flush=True)
     about = accounting.machine() | {"idle_before": idle, "puts": options.puts, "keys": options.keys, "rate": options.rate}
-    print(_table(results, phases))
     if options.out:
         options.out.write_text(json.dumps({"about": about, "results": results}, indent=1) + "\n")
 
 
+def look_at_machine() -> float:
+    """The idle share of the machine; says so if that is too little to measure anything."""
+    idle = accounting.idle_share(2.0)
+    if idle < IDLE_SHARE_MIN:
+        _say(f"the machine is only {idle:.0%} idle: these figures are none")
+    return idle
+
+
 def _measure(server: Server, bench: Path, phases: list[Phase], options, found: dict[str, dict]) -> None:
-    _say(f"{server.name}: {options.puts:,} puts at full speed")
     try:
         server.start(fresh=True)
+        _say(f"{server.name}: an empty store")
+        quiet = Load(bench, server, ["--rate", str(options.rate), "--duration", f"{options.seconds:.0f}s"])
+        _keep(found, QUIET, quiet.result())
+        _say(f"{server.name}: {options.puts:,} puts at full speed")
         full = Load(bench, server, ["--total", str(options.puts), "--key-space-size", str(options.keys)])
         _keep(found, "full speed", full.result())
         for phase in phases:
@@ -98,6 +120,8 @@ def _measure(server: Server, bench: Path, phases: list[Phase], options, found: d
             load.end()
             result = load.result() | {"took_s": round(took, 2), "retired_bytes_before": before}
             _keep(found, phase.title, result)
+            if phase.tidy:
+                phase.tidy(server)
     finally:
         server.stop()
 
@@ -109,7 +133,8 @@ def _keep(found: dict[str, dict], title: str, result: dict) -> None:
         found[title] = result
         return
     worst = {name: max(known["latency_us"][name], result["latency_us"][name]) for name in FIGURES}
-    found[title] = result | {"latency_us": worst, "rate": min(known["rate"], result["rate"])}
+    failed = known["failed"] + result["failed"]
+    found[title] = result | {"latency_us": worst, "rate": min(known["rate"], result["rate"]), "failed": failed}
 
 
 class Load:
@@ -137,15 +162,19 @@ class Load:
         code = self._process.wait(CALL_S_MAX)
         self._reader.join()
         lines = Path(self._file.name).read_text().splitlines()
-        if code not in (0, 130) or not lines:
+        if code not in (0, 1, 130) or not lines:
             raise LoadFailed(f"the load ended with {code}: {self._said[-2000:]}")
         line = json.loads(lines[-1])
-        if line["wrong"] or line["failed"]:
-            raise LoadFailed(f"wrong answers and errors: {line['wrong']} {line['errors']}")
-        return {name: line[name] for name in ("rate", "succeeded", "unsent", "latency_us")}
+        if line["wrong"]:
+            raise LoadFailed(f"wrong answers: {line['wrong']}")
+        # Puts that a server refuses, or that time out, are a result, too.
+        figures = {name: line[name] for name in ("rate", "succeeded", "errors", "unsent", "latency_us")}
+        return figures | {"failed": sum(line["failed"].values())}
 
 
 def _phases(cairn: Path, work: Path, options) -> list[Phase]:
+    saved = work / "saved.db"
+
     def compact(server: Server) -> None:
         with client.Client(server.port, CALL_S_MAX) as one:
             # Physical: the answer comes when the history is dropped.
@@ -153,10 +182,8 @@ def _phases(cairn: Path, work: Path, options) -> list[Phase]:
             one.call("/etcdserverpb.KV/Compact", message)
 
     def save(server: Server) -> None:
-        target = work / "saved.db"
-        command = [cairn, "ctl", f"--endpoints=127.0.0.1:{server.port}", "snapshot", "save", target]
+        command = [cairn, "ctl", f"--endpoints=127.0.0.1:{server.port}", "snapshot", "save", saved]
         subprocess.run(command, check=True, capture_output=True)
-        os.unlink(target)
 
     def defragment(server: Server) -> None:
         with client.Client(server.port, CALL_S_MAX) as one:
@@ -172,15 +199,66 @@ def _phases(cairn: Path, work: Path, options) -> list[Phase]:
         with client.Client(server.port, CALL_S_MAX) as one:
             one.call("/etcdserverpb.Maintenance/HashKV", b"")
 
+    learners: list[tuple[Server, int]] = []
+
+    def catch_up(server: Server) -> None:
+        port = options.port + 4
+        with client.Client(server.port, CALL_S_MAX) as one:
+            peer = f"http://127.0.0.1:{port + 1}".encode()
+            added = one.call("/etcdserverpb.Cluster/MemberAdd", proto.bytes_field(1, peer) + proto.number_field(2, 1))
+            member = dict(proto.fields(dict(proto.fields(added))[2]))
+            founders = {server.name: server.port + 1, "learner": port + 1}
+            learner = Server("learner", server.binary, work, port, founders, joins=True)
+            learners.append((learner, member[1]))
+            learner.launch(fresh=True)
+            wanted = _applied(one)
+        until = time.monotonic() + CALL_S_MAX
+        while time.monotonic() < until:
+            try:
+                with client.Client(port, CALL_S_MAX) as one:
+                    if _applied(one) >= wanted:
+                        return
+            except (OSError, client.CallFailed):
+                pass
+            time.sleep(0.2)
+        raise LoadFailed("the learner has not caught up")
+
+    def remove_learner(server: Server) -> None:
+        learner, member = learners.pop()
+        with client.Client(server.port, CALL_S_MAX) as one:
+            one.call("/etcdserverpb.Cluster/MemberRemove", proto.number_field(1, member))
+        learner.kill()
+        shutil.rmtree(learner.data, ignore_errors=True)
+
     return [
         Phase("right after it", None),
         Phase("hash of the history", hash_history),
-        Phase("snapshot save", save),
+        Phase("snapshot save", save, lambda _: saved.unlink(missing_ok=True)),
+        Phase("a learner catches up", catch_up, remove_learner),
         Phase("compaction", compact),
         Phase("right after that", None),
         Phase("defragment", defragment),
         Phase(f"lists of {LIST_KEYS:,} keys", read_lists),
     ]
+
+
+def _applied(one: client.Client) -> int:
+    """Index of the last entry that the server has applied."""
+    return dict(proto.fields(one.call("/etcdserverpb.Maintenance/Status", b""))).get(7, 0)
+
+
+def _slow_disk(work: Path, options) -> dict[str, str]:
+    """What makes the disk of a server slow, for its environment."""
+    if not options.disk_mb_s:
+        return {}
+    library = work / "slow_disk.so"
+    source = Path(__file__).with_name("slow_disk.c")
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, source, "-lpthread"], check=True)
+    return {
+        "LD_PRELOAD": str(library),
+        "DISK_BYTES_PER_S": str(options.disk_mb_s * 1_000_000),
+        "DISK_OPERATIONS_PER_S": str(options.disk_iops),
+    }
 
 
 def _retired_bytes(server: Server) -> int | None:
@@ -192,7 +270,7 @@ def _table(results: dict[str, dict[str, dict]], phases: list[Phase]) -> str:
     names = list(results)
     head = "| puts beside | " + " | ".join(f"{name}: p50, p99, p99.9, slowest (ms)" for name in names) + " |"
     lines = [head, "|---|" + "---|" * len(names)]
-    for title in ["full speed", *(phase.title for phase in phases)]:
+    for title in [QUIET, "full speed", *(phase.title for phase in phases)]:
         cells = []
         for name in names:
             result = results[name].get(title)
@@ -201,7 +279,8 @@ def _table(results: dict[str, dict[str, dict]], phases: list[Phase]) -> str:
                 continue
             figures = ", ".join(f"{result['latency_us'][figure] / 1000:.1f}" for figure in FIGURES)
             beside = f" in {result['took_s']:.1f} s" if "took_s" in result else ""
-            cells.append(f"{figures} ({result['rate']:,.0f}/s{beside})")
+            failed = f"; **{result['failed']:,} failed**" if result["failed"] else ""
+            cells.append(f"{figures} ({result['rate']:,.0f}/s{beside}{failed})")
         lines.append(f"| {title} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -214,6 +293,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=20, help="how long a phase without an end lasts")
     parser.add_argument("--longest", type=float, default=1800, help="the most that a phase may take")
     parser.add_argument("--rounds", type=int, default=1, help="how often each server is measured; the worst counts")
+    parser.add_argument("--disk-mb-s", type=int, default=0, help="a disk that writes so much, for Cairn alone")
+    parser.add_argument("--disk-iops", type=int, default=0, help="and so many operations a second")
     parser.add_argument("--only", choices=("cairn", "etcd"), default=None, help="one of the two servers")
     parser.add_argument("--port", type=int, default=int(os.environ.get("PORTS", "18800").split("-")[0]))
     parser.add_argument("--work", type=Path, default=None, help="where the data directories go")

@@ -1,9 +1,11 @@
 """What an application does with the package etcd3, one function per area."""
 
+import os
 import threading
 import time
 
 import etcd3
+import grpc
 from etcd3 import etcdrpc
 
 
@@ -119,19 +121,23 @@ def lock(connect):
             nonlocal inside, total
             with connect() as own:
                 for _ in range(5):
-                    with own.lock("py", ttl=30) as held:
-                        assert held.is_acquired()
-                        inside += 1
-                        equal(inside, 1)
-                        time.sleep(0.01)
-                        inside -= 1
-                        total += 1
+                    held = own.lock("py", ttl=30)
+                    # The package watches the key only after a transaction that found it: it waits in vain for a release in between.
+                    while not held.acquire(timeout=1):
+                        pass
+                    assert held.is_acquired()
+                    inside += 1
+                    equal(inside, 1)
+                    time.sleep(0.01)
+                    inside -= 1
+                    total += 1
+                    held.release()
 
         workers = [threading.Thread(target=work) for _ in range(3)]
         for worker in workers:
             worker.start()
         for worker in workers:
-            worker.join(30)
+            worker.join(120)
         equal((inside, total), (0, 15))
         first, second = client.lock("py", ttl=2), client.lock("py", ttl=30)
         equal(first.acquire(), True)
@@ -178,3 +184,20 @@ def auth(connect):
             etcdrpc.AuthStub(root.channel).AuthDisable(etcdrpc.AuthDisableRequest(), metadata=root.metadata)
     with connect() as nobody:
         equal(nobody.get("py/auth/a")[0], b"1")
+
+
+def follow(connect):
+    """Prints each event below follow/, until the one that ends it. The package does not resume a watch that its connection takes along."""
+    revision = int(os.environ["FROM"])
+    while True:
+        try:
+            with connect() as client:
+                events, _ = client.watch_prefix("follow/", start_revision=revision)
+                for event in events:
+                    print("event", event.mod_revision, event.key.decode(), flush=True)
+                    if event.key == b"follow/end":
+                        return
+                    revision = event.mod_revision + 1
+        except (etcd3.exceptions.ConnectionFailedError, grpc.RpcError) as lost:
+            print("again", repr(lost).replace("\n", " "), flush=True)
+            time.sleep(0.1)

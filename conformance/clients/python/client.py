@@ -5,9 +5,9 @@ import sys
 
 import etcd3
 
-from areas import auth, kv, lease, lock, txn, watch
+from areas import auth, follow, kv, lease, lock, txn, watch
 
-AREAS = {"kv": kv, "txn": txn, "watch": watch, "lease": lease, "lock": lock, "auth": auth}
+AREAS = {"kv": kv, "txn": txn, "watch": watch, "lease": lease, "lock": lock, "auth": auth, "follow": follow}
 
 
 def connect(**credentials):

@@ -18,6 +18,7 @@ import io.etcd.jetcd.options.GetOption;
 import io.etcd.jetcd.options.PutOption;
 import io.etcd.jetcd.options.WatchOption;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 
@@ -107,6 +108,33 @@ final class Data {
             try (Watch.Watcher ignored = client.getWatchClient().watch(bytes("jv/watch/a"), lost, changes -> {}, error -> errors.add(error.getMessage()))) {
                 String error = errors.poll(10, TimeUnit.SECONDS);
                 equal(error != null && error.contains("required revision has been compacted"), true);
+            }
+        }
+    }
+
+    /** Prints each event below follow/, until the one that ends it. A watch that the package does not resume itself begins again behind them. */
+    static void follow() throws Exception {
+        long[] next = {Long.parseLong(System.getenv("FROM"))};
+        try (Client client = Main.connect()) {
+            for (boolean isOver = false; !isOver; ) {
+                CompletableFuture<Boolean> ended = new CompletableFuture<>();
+                WatchOption option = WatchOption.builder().isPrefix(true).withRevision(next[0]).build();
+                Watch.Listener listener = Watch.listener(
+                        response -> response.getEvents().forEach(event -> {
+                            System.out.println("event " + event.getKeyValue().getModRevision() + " " + event.getKeyValue().getKey());
+                            next[0] = event.getKeyValue().getModRevision() + 1;
+                            if (event.getKeyValue().getKey().toString().equals("follow/end")) {
+                                ended.complete(true);
+                            }
+                        }),
+                        error -> ended.complete(false));
+                try (Watch.Watcher watcher = client.getWatchClient().watch(bytes("follow/"), option, listener)) {
+                    isOver = ended.get();
+                }
+                if (!isOver) {
+                    System.out.println("again");
+                    Thread.sleep(100);
+                }
             }
         }
     }

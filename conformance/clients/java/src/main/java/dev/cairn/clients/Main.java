@@ -13,7 +13,7 @@ import javax.net.ssl.SSLException;
 public final class Main {
     private static final Map<String, Area> AREAS = new TreeMap<>(Map.of(
             "kv", Data::keys, "txn", Data::transactions, "watch", Data::watches,
-            "lease", Coordination::leases, "lock", Coordination::locks, "auth", Access::auth));
+            "lease", Coordination::leases, "lock", Coordination::locks, "auth", Access::auth, "follow", Data::follow));
 
     /** What one area of the API is tried with. */
     interface Area {

@@ -1,4 +1,4 @@
-package partition
+package audit
 
 import (
 	"testing"
@@ -42,7 +42,7 @@ func TestRecord(t *testing.T) {
 		{"unknown, seen and then gone", []operation{unknown, get("u", 2, 2, 3), get("", 0, 4, 5)}, map[string]int64{"u": 2}, true},
 	} {
 		raised := &recorder{TB: t}
-		(&record{operations: planted.operations}).check(raised, planted.took)
+		(&Record{operations: planted.operations}).Check(raised, planted.took)
 		if (raised.errors > 0) != planted.bad {
 			t.Errorf("%s: %d errors", planted.name, raised.errors)
 		}

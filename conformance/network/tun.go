@@ -1,4 +1,4 @@
-package partition
+package network
 
 import (
 	"fmt"
@@ -36,10 +36,25 @@ func newSpace(address string) (*space, error) {
 	return s, nil
 }
 
+// adoptSpace gives the namespace of this process such a device.
+func adoptSpace(address string) (*space, error) {
+	s := &space{}
+	if err := s.equip(address); err != nil {
+		s.close()
+		return nil, fmt.Errorf("a device for %s: %w", address, err)
+	}
+	return s, nil
+}
+
 func (s *space) make(address string) error {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		return fmt.Errorf("unshare: %w", err)
 	}
+	return s.equip(address)
+}
+
+// equip gives the namespace of this thread its devices.
+func (s *space) equip(address string) error {
 	namespace, err := os.Open(threadNamespace())
 	if err != nil {
 		return err

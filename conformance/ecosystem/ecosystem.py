@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""Runs other people's suites against the genuine etcd and against Cairn, and compares them test by test.
+
+    ecosystem.py [NAME...]      the suites of these names, all if none is given
+    ecosystem.py --list         their names
+
+CAIRN_BIN is the server, CAIRN_CACHE_DIR where packages are kept. Needs root, for networks. See README.md."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from outcomes import Comparison, Outcomes, counts
+from place import Place
+from suite import Suite, SuiteFailed, command
+from suites import SUITES
+
+HERE = Path(__file__).resolve().parent
+SERVERS = ("etcd", "cairn")
+# How many tests passed on etcd when a suite was taken in, as docs/ecosystem.md has it: with fewer, something is missing here.
+PASSES_MIN = {
+    "etcd3": 80, "etcd3gw": 39, "tooz": 82, "aetcd": 92, "etcd-client": 29, "coredns": 39, "vitess": 4, "cilium": 159, "go-kit": 9
+}
+# A network, processes and mounts of its own, which all end when the first process does.
+APART = ["unshare", "--net", "--pid", "--mount", "--fork", "--kill-child", "--mount-proc"]
+
+
+def cache() -> Path:
+    root = os.environ.get("CAIRN_CACHE_DIR") or Path.home() / ".cache" / "cairn-conformance"
+    return Path(root) / "ecosystem"
+
+
+def programs() -> dict[str, Path]:
+    """A folder for each server, with it as `etcd` and the genuine etcdctl."""
+    cairn = Path(os.environ.get("CAIRN_BIN") or HERE.parents[1] / "target/dist/cairn").resolve()
+    if not cairn.exists():
+        raise SuiteFailed(f"no server to test: `{cairn}` (run `make build`, or set CAIRN_BIN)")
+    built = cache() / "programs"
+    for name, package in (("etcd", "./etcd"), ("etcdctl", "go.etcd.io/etcd/etcdctl/v3")):
+        command(HERE.parent, "go", "build", "-o", built / name, package)
+    folders = {}
+    for server, binary in zip(SERVERS, (built / "etcd", cairn)):
+        folders[server] = built / f"for-{server}"
+        folders[server].mkdir(exist_ok=True)
+        _link(folders[server] / "etcd", binary)
+        _link(folders[server] / "etcdctl", built / "etcdctl")
+    return folders
+
+
+def _link(link: Path, target: Path) -> None:
+    """Replaces a link in one step: a run of another suite may use it."""
+    new = link.with_name(f"{link.name}.{os.getpid()}")
+    new.symlink_to(target)
+    new.replace(link)
+
+
+def prepared(suite: Suite) -> Path:
+    """The folder of the suite, filled if no earlier run has done it."""
+    folder = cache() / suite.folder
+    done = folder / "done"
+    if not done.exists():
+        print(f"{suite.name}: fetching and building {suite.package}", flush=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        suite.prepare(folder)
+        done.touch()
+    return folder
+
+
+def runs(suite: Suite) -> Path:
+    """What the last runs of a suite printed, and the logs of the servers."""
+    return cache() / "runs" / suite.name
+
+
+def run(suite: Suite, server: str, folders: dict[str, Path]) -> Outcomes:
+    """One run, in a place of its own."""
+    scratch = runs(suite) / server
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    result = runs(suite) / f"{server}.json"
+    result.unlink(missing_ok=True)
+    inside = [sys.executable, str(HERE / "ecosystem.py"), "--inside", suite.name, str(folders[server]), str(prepared(suite)), str(scratch), str(result)]
+    began = time.monotonic()
+    done = subprocess.run([*APART, "sh", "-c", 'ip link set lo up && exec "$@"', "sh", *inside], stdin=subprocess.DEVNULL)
+    if done.returncode != 0 or not result.exists():
+        raise SuiteFailed(f"the run on {server} ended with {done.returncode}")
+    outcomes = json.loads(result.read_text())
+    print(f"{suite.name}: {server}: {counts(outcomes)} ({time.monotonic() - began:.0f} s)", flush=True)
+    return outcomes
+
+
+def inside(name: str, *paths: str) -> None:
+    """The run itself; this process is the first of the place."""
+    folder, built, scratch, result = map(Path, paths)
+    suite = next(suite for suite in SUITES if suite.name == name)
+    outcomes = suite.run(Place(folder, built, scratch))
+    result.write_text(json.dumps(outcomes))
+
+
+def judge(suite: Suite, comparison: Comparison) -> bool:
+    """Says what differs; whether Cairn passes what the genuine server does."""
+    for name in comparison.lost:
+        print(f"{suite.name}: passes on etcd, not on cairn: {name} ({comparison.cairn.get(name, 'did not run')})")
+    for name in comparison.gained:
+        print(f"{suite.name}: passes on cairn only: {name}")
+    is_whole = comparison.proves(PASSES_MIN[suite.name])
+    if not is_whole:
+        print(f"{suite.name}: {counts(comparison.etcd)} on etcd, and {PASSES_MIN[suite.name]} should pass there")
+    good = is_whole and not comparison.lost
+    if not good:
+        print(f"{suite.name}: what it printed, and the servers' logs: {runs(suite)}")
+    return good
+
+
+def main(names: list[str]) -> int:
+    if names == ["--list"]:
+        print(*(suite.name for suite in SUITES), sep="\n")
+        return 0
+    unknown = set(names) - {suite.name for suite in SUITES}
+    if unknown:
+        print(f"no such suite: {', '.join(sorted(unknown))}", file=sys.stderr)
+        return 2
+    folders = programs()
+    passed, failed = [], []
+    for suite in SUITES:
+        if names and suite.name not in names:
+            continue
+        try:
+            good = judge(suite, Comparison(*(run(suite, server, folders) for server in SERVERS)))
+        except SuiteFailed as error:
+            print(f"{suite.name}: {error}")
+            good = False
+        (passed if good else failed).append(suite.name)
+    print(f"suites: {len(passed)} passed, {len(failed)} failed{': ' + ', '.join(failed) if failed else ''}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--inside"]:
+        inside(*sys.argv[2:])
+    else:
+        sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,7 @@
+"""All suites, cheap ones first."""
+
+from from_crates import CRATES
+from from_go import GO
+from from_pypi import PYPI
+
+SUITES = [*PYPI, *CRATES, *GO]

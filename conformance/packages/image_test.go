@@ -1,0 +1,236 @@
+package packages
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"cairn.dev/conformance/harness"
+)
+
+// image is an unpacked image, and what it is configured to run.
+type image struct {
+	t    *testing.T
+	root string
+	User string
+	Cmd,
+	Env,
+	Entrypoint []string
+	WorkingDir   string
+	ExposedPorts map[string]struct{}
+	Labels       map[string]string
+}
+
+// open unpacks an image of a release.
+func open(t *testing.T, path string) *image {
+	t.Helper()
+	dir := t.TempDir()
+	run(t, "tar", "-C", dir, "-xf", path)
+	read := func(path string, into any) {
+		content, err := os.ReadFile(filepath.Join(dir, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(content, into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	blob := func(digest string) string { return "blobs/" + strings.Replace(digest, ":", "/", 1) }
+	type descriptor struct{ Digest string }
+	var index struct{ Manifests []descriptor }
+	read("index.json", &index)
+	var manifest struct {
+		Config descriptor
+		Layers []descriptor
+	}
+	read(blob(index.Manifests[0].Digest), &manifest)
+	config := struct {
+		Architecture, OS string
+		Config           image
+	}{}
+	read(blob(manifest.Config.Digest), &config)
+	opened := &config.Config
+	opened.t, opened.root = t, filepath.Join(dir, "root")
+	if config.Architecture != "amd64" || config.OS != "linux" {
+		t.Errorf("the image is for %s, %s", config.OS, config.Architecture)
+	}
+	run(t, "mkdir", opened.root)
+	for _, layer := range manifest.Layers {
+		run(t, "tar", "-C", opened.root, "-xpzf", filepath.Join(dir, blob(layer.Digest)))
+	}
+	return opened
+}
+
+// command is what `docker run IMAGE args...` starts: the program is looked for in the image, and sees nothing but the image.
+func (i *image) command(args ...string) *exec.Cmd {
+	i.t.Helper()
+	if len(args) == 0 {
+		args = i.Cmd
+	}
+	path := args[0]
+	if !strings.Contains(path, "/") {
+		folders := strings.TrimPrefix(i.Env[0], "PATH=")
+		for _, folder := range strings.Split(folders, ":") {
+			if _, err := os.Stat(filepath.Join(i.root, folder, path)); err == nil {
+				path = filepath.Join(folder, path)
+				break
+			}
+		}
+	}
+	command := &exec.Cmd{Path: path, Args: args, Env: i.Env, Dir: i.WorkingDir}
+	command.SysProcAttr = &syscall.SysProcAttr{Chroot: i.root, Pdeathsig: syscall.SIGKILL}
+	var user, group uint32
+	if _, err := fmt.Sscanf(i.User, "%d:%d", &user, &group); err == nil {
+		command.SysProcAttr.Credential = &syscall.Credential{Uid: user, Gid: group}
+	}
+	return command
+}
+
+// serve starts a member in the image, with its data in the working directory, and returns its client URL.
+func (i *image) serve(flags ...string) string {
+	i.t.Helper()
+	client, peer := fmt.Sprint("http://127.0.0.1:", harness.Port(i.t)), fmt.Sprint("http://127.0.0.1:", harness.Port(i.t))
+	command := i.command(append([]string{
+		"etcd", "--name", "x", "--listen-client-urls=" + client, "--advertise-client-urls=" + client,
+		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=x=" + peer,
+	}, flags...)...)
+	log, err := os.Create(filepath.Join(i.t.TempDir(), "log"))
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	defer log.Close()
+	command.Stdout, command.Stderr = log, log
+	if err := command.Start(); err != nil {
+		i.t.Fatal(err)
+	}
+	i.t.Cleanup(func() {
+		command.Process.Signal(syscall.SIGTERM)
+		if err := command.Wait(); err == nil || command.ProcessState.ExitCode() == 1 {
+			i.t.Errorf("the member ends with %v", command.ProcessState)
+		}
+	})
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if content, _ := os.ReadFile(log.Name()); strings.Contains(string(content), "ready to serve client requests") {
+			return client
+		}
+	}
+	content, _ := os.ReadFile(log.Name())
+	i.t.Fatalf("the member does not start:\n%s", content)
+	return ""
+}
+
+// tool runs a tool of the image to its end.
+func (i *image) tool(args ...string) string {
+	i.t.Helper()
+	output, err := i.command(args...).CombinedOutput()
+	if err != nil {
+		i.t.Fatalf("%v: %v\n%s", args, err, output)
+	}
+	return string(output)
+}
+
+// The image is etcd's: `IMAGE etcd ...` and `IMAGE etcdctl ...` run, and without words a member starts.
+func TestImage(t *testing.T) {
+	prefix := release(t, first)
+	needs(t)
+	for variant, user := range map[string]string{"": "", "-nonroot": "65532:65532"} {
+		t.Run("image"+variant, func(t *testing.T) {
+			image := open(t, prefix+"-linux-amd64-image"+variant+".tar")
+			if image.User != user || !slices.Equal(image.Cmd, []string{"/usr/local/bin/etcd"}) || len(image.Entrypoint) > 0 || image.WorkingDir != "/var/lib/etcd" {
+				t.Errorf("configuration: %+v", image)
+			}
+			if len(image.ExposedPorts) != 2 || image.Labels["org.opencontainers.image.version"] != first {
+				t.Errorf("ports %v, labels %v", image.ExposedPorts, image.Labels)
+			}
+			var bill struct {
+				BomFormat  string
+				Components []struct{ Name, Version, Purl string }
+			}
+			content, err := os.ReadFile(filepath.Join(image.root, "usr/share/sbom/cairn.cdx.json"))
+			if err == nil {
+				err = json.Unmarshal(content, &bill)
+			}
+			if err != nil || bill.BomFormat != "CycloneDX" || len(bill.Components) < 80 {
+				t.Errorf("bill of materials: %v, %s with %d components", err, bill.BomFormat, len(bill.Components))
+			}
+			url := image.serve()
+			image.tool("etcdctl", "--endpoints="+url, "put", "greeting", "hello")
+			if got := image.tool("etcdctl", "--endpoints="+url, "get", "greeting", "--print-value-only"); got != "hello\n" {
+				t.Errorf("got %q", got)
+			}
+			image.tool("etcdctl", "--endpoints="+url, "snapshot", "save", "/tmp/snapshot.db")
+			image.tool("etcdutl", "snapshot", "status", "/tmp/snapshot.db")
+			image.tool("benchmark", "--endpoints="+url, "put", "--total=10")
+			if version := image.tool(image.Cmd[0], "--version"); !strings.HasPrefix(version, "etcd Version: 3.7.3\n") {
+				t.Errorf("--version prints %q", version)
+			}
+			image.names(url)
+		})
+	}
+}
+
+// names looks a member up by names of /etc/hosts and of DNS, though the system says that names are asked of a library that is not there.
+func (i *image) names(url string) {
+	i.t.Helper()
+	port := url[strings.LastIndex(url, ":"):]
+	place, err := net.ListenPacket("udp4", "127.0.0.1:53")
+	if err != nil {
+		harness.Unproved(i.t, "a DNS server of the test needs 127.0.0.1:53: "+err.Error())
+	}
+	defer place.Close()
+	go answer(place)
+	for path, text := range map[string]string{
+		"etc/hosts":         "127.0.0.1 hosts.test\n",
+		"etc/resolv.conf":   "nameserver 127.0.0.1\nsearch svc.test\noptions ndots:5 timeout:5\n",
+		"etc/nsswitch.conf": "hosts: nosuchlibrary [NOTFOUND=return] resolve\n",
+	} {
+		if err := os.WriteFile(filepath.Join(i.root, path), []byte(text), 0o644); err != nil {
+			i.t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"hosts.test", "dns.svc.test", "dns"} {
+		i.tool("etcdctl", "--endpoints=http://"+name+port, "get", "greeting")
+	}
+	if output, err := i.command("etcdctl", "--endpoints=http://nobody.test"+port, "--dial-timeout=1s", "--command-timeout=2s", "get", "a").CombinedOutput(); err == nil {
+		i.t.Errorf("a name that does not exist: %s", output)
+	}
+}
+
+// answer answers for dns.svc.test, until the socket is closed.
+func answer(place net.PacketConn) {
+	packet := make([]byte, 4096)
+	for {
+		size, from, err := place.ReadFrom(packet)
+		if err != nil {
+			return
+		}
+		var message dnsmessage.Message
+		if message.Unpack(packet[:size]) != nil || len(message.Questions) != 1 {
+			continue
+		}
+		question := message.Questions[0]
+		message.Response, message.RecursionAvailable, message.Additionals = true, true, nil
+		switch {
+		case question.Name.String() != "dns.svc.test.":
+			message.RCode = dnsmessage.RCodeNameError
+		case question.Type == dnsmessage.TypeA:
+			message.Answers = []dnsmessage.Resource{{
+				Header: dnsmessage.ResourceHeader{Name: question.Name, Class: dnsmessage.ClassINET, TTL: 1},
+				Body:   &dnsmessage.AResource{A: [4]byte{127, 0, 0, 1}},
+			}}
+		}
+		if reply, err := message.Pack(); err == nil {
+			place.WriteTo(reply, from)
+		}
+	}
+}
