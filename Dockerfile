@@ -1,20 +1,18 @@
-# Cairn in a container: docker build -t cairn .
+# The image of the released tar files, built by Docker: docker build -t cairn .
 FROM rust:1.95-slim AS build
+RUN apt-get update && apt-get install -y --no-install-recommends binutils ca-certificates gcc libc6-dev python3
 WORKDIR /src
 COPY . .
-RUN cargo build --release --locked -p cairn && .ci/split target/release/cairn target/dist/cairn
+RUN packaging/build "$(dpkg --print-architecture)" /cairn \
+ && packaging/bill /cairn.cdx.json \
+ && packaging/rootfs /cairn /cairn.cdx.json /rootfs
 
-FROM debian:stable-slim
-COPY --from=build /src/target/dist/cairn /usr/local/bin/cairn
-# Under this name the binary takes etcd's flags and ETCD_* variables directly.
-RUN ln -s cairn /usr/local/bin/etcd \
- && useradd --system --create-home --home-dir /var/lib/cairn cairn
-USER cairn
-WORKDIR /var/lib/cairn
-VOLUME /var/lib/cairn
+FROM scratch
+COPY --from=build /rootfs /
+ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+WORKDIR /var/lib/etcd
 EXPOSE 2379 2380
 # The leader hands over before it ends.
 STOPSIGNAL SIGTERM
-ENTRYPOINT ["etcd"]
-CMD ["--data-dir=/var/lib/cairn/data", \
-     "--listen-client-urls=http://0.0.0.0:2379", "--advertise-client-urls=http://127.0.0.1:2379"]
+# No ENTRYPOINT: `docker run IMAGE etcd --name x` and `docker run IMAGE etcdctl get x` name the program, as with etcd's own image.
+CMD ["/usr/local/bin/etcd"]

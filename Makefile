@@ -5,9 +5,8 @@ export CARGO_TARGET_DIR ?= $(CURDIR)/target
 # The release binary; its debug information lies beside it (.ci/split).
 BIN = $(CARGO_TARGET_DIR)/dist/cairn
 
-.PHONY: help run cluster test check tools alerts build lint unit sim sim-short schedules conformance migrate-earlier pages bench-agreement clients published published-full published-tools robustness robustness-short faults failover auth-speed \
-	check-perf failpoints catch-up takeover nightly reliability neighbours attacks \
-	large-lists reliability-full bench-vs-etcd bench-tails deny fuzz fuzz-short
+# Every target: none is a file.
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 # Shows the targets.
 help:
@@ -26,11 +25,11 @@ cluster: build
 
 # Everything CI runs; the stages joined by `+` run beside each other. docs/ci.md has their times.
 test:
-	@.ci/stages tools unit+build fuzz-short+sim-short conformance+clients+lint published+faults reliability
+	@.ci/stages tools unit+programs conformance+clients+lint+fuzz-short published+faults reliability+sim-short
 
 # What CI does not run, one stage after the other, and to the end although one fails: SEEDS=n (100,000) fresh ones of the simulator, else as each target has it. docs/ci.md has what each needs.
 nightly:
-	@SEEDS=$(or $(SEEDS),100000) FROM=$(or $(FROM),$$(date +%s)000000) .ci/stages --keep-going tools deny alerts migrate-earlier sim schedules fuzz takeover robustness published-tools published-full
+	@SEEDS=$(or $(SEEDS),100000) FROM=$(or $(FROM),$$(date +%s)000000) .ci/stages --keep-going tools deny alerts backup-s3 chart packages migrate-earlier sim planted damage lying-disk schedules fuzz takeover kubernetes kubernetes-storage robustness robustness-mixed published-tools published-proxy published-release published-full
 
 # What the tests need beside compilers and interpreters; installs it on Debian, as root.
 tools:
@@ -40,6 +39,10 @@ tools:
 build:
 	$(CARGO) build --release --locked -p cairn
 	@.ci/split $(CARGO_TARGET_DIR)/release/cairn $(BIN)
+
+# That and the simulator: all release programs that `make test` runs.
+programs: build
+	$(CARGO) build --release --locked -p cairn-sim
 
 # Formatting, circles of imports, and lints; warnings are errors.
 lint:
@@ -62,11 +65,25 @@ sim:
 	$(CARGO) build --release --locked -p cairn-sim
 	$(CARGO_TARGET_DIR)/release/cairn-sim $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000) --from $(or $(FROM),1))
 
-# Seeds that once found something, then fresh ones for a minute.
+# Seeds that once found something, then fresh ones for a minute; at the lowest priority, since CI runs it beside tests that look at the time.
 sim-short:
 	$(CARGO) build --release --locked -p cairn-sim
-	$(CARGO_TARGET_DIR)/release/cairn-sim --table crates/sim/seeds.txt
-	$(CARGO_TARGET_DIR)/release/cairn-sim --seconds 60
+	nice -n 19 $(CARGO_TARGET_DIR)/release/cairn-sim --table crates/sim/seeds.txt
+	nice -n 19 $(CARGO_TARGET_DIR)/release/cairn-sim --seconds 60
+
+# What the simulator runs of replica, wal, store and disk, and every piece of code that it never does: target/sim-coverage.md. SEEDS=n (2,000) fresh ones, from FROM on.
+sim-coverage:
+	crates/sim/coverage.py --page $(CARGO_TARGET_DIR)/sim-coverage.md --seeds $(or $(SEEDS),2000) $(if $(FROM),--from $(FROM))
+
+# Plants each known mistake in the code that ships until a check finds it; writes target/planted.md. SEEDS=n (2,000) at most for each.
+planted:
+	$(CARGO) build --release --locked -p cairn-sim --features mistakes
+	$(CARGO_TARGET_DIR)/release/cairn-sim --planted $(CARGO_TARGET_DIR)/planted.md --seeds $(or $(SEEDS),2000)
+	$(CARGO) test --locked -p cairn-store --features mistakes --lib drops_graves
+
+# CUTS=n (20,000) power cuts of the log and of the store, and FLIPS=n (1,048,576) flipped bytes of each of log, segments and checkpoints, one at a time: half an hour. Says what it counted.
+damage:
+	CUTS=$(or $(CUTS),20000) FLIPS=$(or $(FLIPS),1048576) $(CARGO) test --locked -p cairn-wal -p cairn-store --lib --test power --test damage -- --nocapture what_was_committed_survives nothing_that_a_checkpoint_covers as_many_flipped_bytes
 
 # Hand-overs between threads under many schedules: SCHEDULES=n (5,000) random ones and as many by PCT for each test, from SEED=n on.
 schedules:
@@ -98,21 +115,70 @@ pages: build
 bench-agreement: build
 	cd conformance && AGREEMENT=1 CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 30m -run TestAgreement ./bench
 
+# `cairn backup` on a real S3 server with keys, on a small disk that fills (root, for a loop device): REVISIONS=n (1,000) random ones are restored and compared. Builds the server once, which takes minutes.
+backup-s3: build
+	cd conformance && S3=1 REVISIONS=$(or $(REVISIONS),1000) CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 90m -run TestS3 ./backup
+
 # Each alert rule by Prometheus' promtool, and the alerts that real members can be brought to raise; builds promtool once, which takes minutes.
 alerts: build
 	cd conformance && ALERTS=1 CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 30m -run 'Alert' ./process
 
-# `cairn takeover` moves clusters of etcd to Cairn and back beside clients, ROUNDS (20) times each way; SEED=n: when it is killed.
+# The image, and the one whose processes are not root, as files in dist/VERSION that docker, podman and ctr load; without a daemon.
+image:
+	KINDS=image packaging/release $(or $(VERSION),3.7.3-cairn.1) $(ARCHS)
+
+# Everything that is released of this commit, in dist/VERSION: tarball, deb, rpm, images, bill of materials, checksums. VERSION=3.7.3-cairn.N; ARCHS="amd64 arm64": for both.
+release:
+	packaging/release "$(VERSION)" $(ARCHS)
+
+# Makes a release and checks it: images run, packages are installed, upgraded under load and removed on a booted Debian, all can be repeated. Needs root, systemd-nspawn and debootstrap.
+packages:
+	cd conformance && PACKAGES=1 go test -count=1 -v -timeout 60m ./packages
+
+# The Helm chart is linted and rendered by the genuine helm, which is built once in minutes. UPDATE_DOCS=1 writes the plain manifests of deploy/kubernetes.
+chart:
+	cd conformance && CHART=1 go test -count=1 -timeout 20m -run 'Chart|Founding|Schema|Manifests' ./chart
+
+# `cairn takeover` moves clusters of etcd 3.7 and 3.6 to Cairn and back beside clients, ROUNDS (20) times each way, also while members and links fail for FAULT_SECONDS (20); SEED=n: when it is killed, and what fails. Builds etcd 3.6 once. Needs root.
 takeover: build
-	cd conformance && PORTS=20000-31999 ROUNDS=$(or $(ROUNDS),20) CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 120m ./takeover
+	cd conformance && PORTS=20000-31999 ROUNDS=$(or $(ROUNDS),20) FAULT_SECONDS=$(or $(FAULT_SECONDS),20) EARLIER=1 CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 180m ./takeover
+
+# A Kubernetes control plane from its Go modules on one member and on three that are killed, cut off and replaced, ROUNDS (1) times each fault; and kubeadm. Builds it once, which takes long. Needs root.
+kubernetes: build
+	cd conformance/kubernetes && CAIRN_BIN=$(BIN) go test -p 1 -count=1 -v -timeout 90m . ./kubeadm
+
+# The same on one member alone, under two minutes once it is built.
+kubernetes-short: build
+	cd conformance/kubernetes && CAIRN_BIN=$(BIN) go test -short -count=1 -v -timeout 30m .
+
+# The storage tests of Kubernetes' API server, unmodified, against the release binary.
+kubernetes-storage: build
+	cd conformance/kubernetes/storage && go run . -server $(BIN)
+
+# 150,000 pods of 2 KB: what it costs to fill one and five watch caches, beside the genuine etcd; needs an idle machine with 8 GB.
+kubernetes-size: build
+	cd conformance/kubernetes/storage && go run . -server $(BIN) -size && go run . -size
 
 # Client packages for Python, Java, Node and Rust, from their registries, against the release binary.
 clients: build
 	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 20m ./clients
 
+# Other people's suites of clients and users of etcd, from their registries, against the genuine etcd and the release binary, test by test. ONLY=NAME: that one. Needs root.
+ecosystem: build
+	cd conformance/ecosystem && python3 -m unittest -q test_ecosystem && CAIRN_BIN=$(BIN) ./ecosystem.py $(ONLY)
+
 # The black-box suites that etcd publishes, against the release binary; what fails must stand on the lists in conformance/published.
 published: build
 	cd conformance/published && go run . -short -server $(BIN)
+	cd conformance/published && go run . -short -proxy -server $(BIN) -suites common -run '^Test(KV|Lease|Txn|Watch)'
+
+# Those suites with a gRPC proxy before each member, as etcd builds them with the tag cluster_proxy.
+published-proxy: build
+	cd conformance/published && go run . -proxy -short -server $(BIN)
+
+# Those of them that need the release before, with etcd 3.6 beside the server: members of both in one cluster, upgrades, downgrades. Builds it once.
+published-release: build
+	cd conformance/published && go run . -last-release -server $(BIN) -suites e2e
 
 # The same with the tests that are judged by milliseconds; needs an idle machine.
 published-full: build
@@ -132,6 +198,10 @@ failpoints:
 robustness: failpoints
 	cd conformance/published && go run . -server $(FAILPOINTS_BIN) -failpoints -suites e2e
 	cd conformance/published && go run . -server $(FAILPOINTS_BIN) -passes $(or $(PASSES),25)
+
+# Its scenarios of three members, of which some are of etcd 3.6: PASSES=n (10). Needs root.
+robustness-mixed: failpoints
+	cd conformance/published && go run . -last-release -server $(FAILPOINTS_BIN) -passes $(or $(PASSES),10) -run ClusterOfSize3
 
 # Three minutes of that, as CI does.
 robustness-short: failpoints
@@ -156,11 +226,23 @@ check-perf: build
 
 # An empty member joins a cluster of 1 GB under load; needs an idle machine.
 catch-up: build
-	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 30m ./catchup
+	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 30m -run 'TestCatchUp$$' ./catchup
+
+# The same with members of the other kind: Cairn joins etcd, etcd joins Cairn, and etcd joins etcd, to compare with.
+catch-up-mixed: build
+	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 60m -run TestCatchUpOfBothKinds ./catchup
 
 # Kills, failing syncs, full disks, stalled clients, attacks, in the sizes of CI. What is judged by time has a target of its own.
 reliability: build
-	cd conformance && CAIRN_BIN=$(BIN) go test -p 1 -count=1 -timeout 20m -skip TestNeighbours ./reliability ./attacks
+	cd conformance && CAIRN_BIN=$(BIN) go test -p 1 -count=1 -timeout 20m -skip 'TestNeighbours|TestRolling' ./reliability ./attacks
+
+# A member under load on a disk that drops what was not synced: KILLS=n (500) kills, 100 failing calls, a slow, full and read-only disk, wrong clocks.
+lying-disk: build
+	cd conformance && CAIRN_BIN=$(BIN) LYING_KILLS=$(or $(KILLS),500) FAILING_CALLS=100 DISK_STATES=12 CLOCK_JUMPS=36 go test -p 1 -count=1 -v -timeout 120m -run 'TestLyingDisk|TestFailingCalls|TestDiskStates|TestClockJumps' ./reliability
+
+# Three members under load go from the build CAIRN_OLD_BIN to this one and back, one at a time; ROUNDS=n (3).
+rolling: build
+	cd conformance && CAIRN_BIN=$(BIN) ROLLING_ROUNDS=$(or $(ROUNDS),3) go test -count=1 -v -timeout 30m -run TestRolling ./reliability
 
 # What hostile requests do to the p99 of another client; needs an idle machine.
 neighbours: build
@@ -170,6 +252,10 @@ neighbours: build
 # Each attack for a minute beside a good client, as the table of docs/reliability.md; needs an idle machine for 45 minutes.
 attacks: build
 	cd conformance && CAIRN_BIN=$(BIN) ATTACK_MS=60000 go test -count=1 -v -timeout 90m ./attacks
+
+# 100,000 leases that end together on one and on three members, 1,000 readers of one large value, 14,000 connections (20,000 open files allow no more); beside the genuine etcd. Needs an idle machine.
+storms: build
+	cd conformance && CAIRN_BIN=$(BIN) BESIDE=1 LEASES=100000 READERS=1000 READ_MS=10000 CONNECTIONS=14000 go test -parallel 1 -count=1 -v -timeout 60m ./storms
 
 # 16 clients list 1 GiB each, half of them slowly; memory may grow by 256 MiB.
 large-lists: build
@@ -189,6 +275,14 @@ bench-vs-etcd: build
 bench-tails: build
 	CAIRN_BIN=$(BIN) python3 conformance/vs_etcd/tails.py $(ARGS)
 
+# A store of 100 million keys: rates, memory, counting, paging, restarts; 40 GB of disk, an idle machine, a quarter of an hour. ARGS="--keys 10000000": fewer.
+bench-large: build
+	CAIRN_BIN=$(BIN) python3 conformance/vs_etcd/large.py $(ARGS)
+
+# Reads and watches through `gateway start` and `grpc-proxy start` of Cairn and of etcd, before the same Cairn: processor time, rates, lag, memory; needs an idle machine. ARGS=--quick: a first look.
+bench-reads: build
+	CAIRN_BIN=$(BIN) python3 conformance/vs_etcd/reads.py $(ARGS)
+
 # Licences, sources and bans of all dependencies (installs cargo-deny if it is missing).
 deny:
 	command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
@@ -198,6 +292,10 @@ deny:
 # Fuzzes everything that parses, SECONDS_EACH (60) per target; needs the nightly toolchain, installs cargo-fuzz if it is missing.
 fuzz:
 	command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz
-	trap '' PIPE; for target in $$($(CARGO) +nightly fuzz list); do \
-	  mkdir -p fuzz/corpus/$$target; \
-	  $(CARGO) +nightly fuzz run $$target fuzz/corpus/$$target $$(ls -d fuzz/seeds/$$target 2>/dev/null) -- -max_total_time=$${SECONDS_EACH:-60} || exit 1; done
+	$(CARGO) +nightly fuzz build
+	@# Not by `cargo fuzz run`, which gives SIGPIPE back to the targets: those with sockets would end by it.
+	trap '' PIPE; export ASAN_OPTIONS=detect_odr_violation=0; host=$$(rustc -vV | sed -n 's/^host: //p'); \
+	for target in $$($(CARGO) +nightly fuzz list); do \
+	  mkdir -p fuzz/corpus/$$target fuzz/artifacts/$$target; \
+	  $(CARGO_TARGET_DIR)/$$host/release/$$target fuzz/corpus/$$target $$(ls -d fuzz/seeds/$$target 2>/dev/null) \
+	    -max_total_time=$${SECONDS_EACH:-60} -artifact_prefix=fuzz/artifacts/$$target/ || exit 1; done
