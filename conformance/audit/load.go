@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,6 +34,9 @@ type Mix struct {
 	Keys int
 	// Transactions: keys are put by transactions that have nothing else.
 	Transactions bool
+	// Unjudged are the places of clients whose reads are made and not recorded:
+	// what they ask promises less than the newest value.
+	Unjudged []int
 }
 
 // StartLoad starts the writers, spread over the clients, with a pause
@@ -49,10 +53,11 @@ func StartMix(clients []*clientv3.Client, record *Record, pause time.Duration, m
 		l.ended.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(writer), 1))
 			for sequence := 0; ctx.Err() == nil; sequence++ {
-				l.once(ctx, clients[writer%len(clients)], operation{
+				place := writer % len(clients)
+				l.once(ctx, clients[place], operation{
 					client: writer, key: fmt.Sprintf("key/%02d", random.IntN(mix.Keys)),
 					value: fmt.Sprintf("%d/%d", writer, sequence), put: random.IntN(mix.PutsOneIn) == 0,
-				}, mix.Transactions)
+				}, mix.Transactions, slices.Contains(mix.Unjudged, place))
 				time.Sleep(pause)
 			}
 		})
@@ -67,7 +72,7 @@ func (l *Load) Stop() {
 }
 
 // once sends one request. A put's value is written by nobody else.
-func (l *Load) once(ctx context.Context, client *clientv3.Client, next operation, byTransaction bool) {
+func (l *Load) once(ctx context.Context, client *clientv3.Client, next operation, byTransaction, unjudged bool) {
 	ctx, cancel := context.WithTimeout(ctx, requestMax)
 	defer cancel()
 	known := l.record.highest()
@@ -88,6 +93,9 @@ func (l *Load) once(ctx context.Context, client *clientv3.Client, next operation
 	next.returned = l.record.Now()
 	if err != nil {
 		l.record.lose(next)
+		return
+	}
+	if unjudged {
 		return
 	}
 	next.value = ""

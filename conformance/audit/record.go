@@ -4,7 +4,11 @@
 package audit
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
+	"sort"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -121,8 +125,57 @@ func (r *Record) Check(t testing.TB, took map[string]int64) {
 		})
 	}
 	if result := porcupine.CheckOperationsTimeout(register, events, time.Minute); result != porcupine.Ok {
-		t.Errorf("the history of %d operations is not linearizable: %v", len(events), result)
+		t.Errorf("the history of %d operations is not linearizable: %v\n%s", len(events), result, firstUnexplained(events))
 	}
+}
+
+// firstUnexplained is, of each key whose answers no order explains, the first
+// read that cannot be placed, and the puts around it.
+func firstUnexplained(events []porcupine.Operation) string {
+	var told strings.Builder
+	for _, part := range register.Partition(events) {
+		var puts, reads []porcupine.Operation
+		for _, event := range part {
+			if event.Input.(operation).put {
+				puts = append(puts, event)
+			} else {
+				reads = append(reads, event)
+			}
+		}
+		slices.SortFunc(reads, func(a, b porcupine.Operation) int { return cmp.Compare(a.Return, b.Return) })
+		first := sort.Search(len(reads), func(count int) bool {
+			some := append(slices.Clone(puts), reads[:count+1]...)
+			return porcupine.CheckOperationsTimeout(register, some, 10*time.Second) == porcupine.Illegal
+		})
+		if first == len(reads) {
+			continue
+		}
+		read := reads[first]
+		fmt.Fprintf(&told, "%v cannot be placed among\n", read.Input)
+		for _, put := range puts {
+			if put.Return >= read.Call-int64(time.Second) && put.Call <= read.Return {
+				fmt.Fprintf(&told, "  %v\n", put.Input)
+			}
+		}
+		before := reads[max(0, first-5):first]
+		for _, earlier := range before {
+			fmt.Fprintf(&told, "  %v\n", earlier.Input)
+		}
+	}
+	return told.String()
+}
+
+// String is the operation for a person who looks for what is wrong.
+func (o operation) String() string {
+	what := "read"
+	if o.put {
+		what = "put"
+	}
+	ended := o.returned.String()
+	if o.returned == never {
+		ended = "no answer"
+	}
+	return fmt.Sprintf("client %d, %v to %s: %s of %s, `%s` at revision %d", o.client, o.called, ended, what, o.key, o.value, o.revision)
 }
 
 // version is what a key holds.

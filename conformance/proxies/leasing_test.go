@@ -244,6 +244,10 @@ func TestLeasedBesideEtcd(t *testing.T) {
 // No read is ever stale while clients of several proxies read and write the
 // same keys. etcd's proxy carries a put of a key that nobody keeps out twice,
 // which no order of answers explains: beside it keys are put by transactions.
+// Its reads are made, so that it keeps keys that Cairn's have to ask for, and
+// not judged: two of its writers of one key let readers in before the second
+// has its answer, and a read that is late puts an older value back. (Without any
+// proxy of Cairn the same load finds such a read in 1 of 12 runs on a busy machine.)
 func TestLeasedLoadsAreLinearizable(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -252,7 +256,7 @@ func TestLeasedLoadsAreLinearizable(t *testing.T) {
 		mix   audit.Mix
 	}{
 		{"alone", []harness.Kind{harness.Cairn, harness.Cairn, harness.Cairn}, audit.Mix{PutsOneIn: 200, Keys: 8}},
-		{"beside etcd's", []harness.Kind{harness.Cairn, harness.Etcd, harness.Cairn, harness.Etcd}, audit.Mix{PutsOneIn: 200, Keys: 8, Transactions: true}},
+		{"beside etcd's", []harness.Kind{harness.Cairn, harness.Etcd, harness.Cairn, harness.Etcd}, audit.Mix{PutsOneIn: 200, Keys: 8, Transactions: true, Unjudged: []int{1, 3}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
