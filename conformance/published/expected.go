@@ -88,6 +88,23 @@ func compare(list []expectation, results []result, lenient bool) (contradictions
 	return contradictions
 }
 
+// failures are the tests of which something failed that is not on the list.
+func failures(list []expectation, results []result) (tests []string) {
+	for _, result := range results {
+		kind := kindOf(list, result.name)
+		if result.outcome == failed && (kind == "" || kind == "itself") && !slices.Contains(tests, root(result.name)) {
+			tests = append(tests, root(result.name))
+		}
+	}
+	return tests
+}
+
+// root is the test that a subtest belongs to.
+func root(name string) string {
+	test, _, _ := strings.Cut(name, "/")
+	return test
+}
+
 // kindOf is the kind of the line that names a test, empty if none does.
 func kindOf(list []expectation, name string) string {
 	for _, line := range list {
@@ -102,8 +119,7 @@ func kindOf(list []expectation, name string) string {
 // one of these kinds.
 func wants(list []expectation, kinds []string, test string) bool {
 	return slices.ContainsFunc(list, func(line expectation) bool {
-		name, _, _ := strings.Cut(line.name, "/")
-		return slices.Contains(kinds, line.kind) && name == test
+		return slices.Contains(kinds, line.kind) && root(line.name) == test
 	})
 }
 

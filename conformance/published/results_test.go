@@ -38,6 +38,9 @@ func TestCompare(t *testing.T) {
 	if got := compare(list, results, false); !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
+	if got := failures(list, results); !slices.Equal(got, []string{"TestB", "TestD"}) {
+		t.Errorf("failures: %q", got)
+	}
 	if got := compare(list, results, true); !slices.Equal(got, want[1:]) {
 		t.Errorf("genuine: %q", got)
 	}

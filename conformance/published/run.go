@@ -82,8 +82,31 @@ func (r *run) everything() ([]result, error) {
 	// Nothing is left of it when nothing failed.
 	defer os.Remove(logs)
 	results := append(r.together(others, r.jobs, logs), r.together(timed, 1, logs)...)
+	if r.short {
+		known, err := r.known()
+		if err != nil {
+			return nil, err
+		}
+		results = r.alone(results, failures(known, results), logs)
+	}
 	slices.SortFunc(results, func(a, b result) int { return strings.Compare(a.name, b.name) })
 	return results, nil
+}
+
+// aloneMax is how many tests may fail beside others on a busy machine and be
+// run again. More are no matter of the machine.
+const aloneMax = 3
+
+// alone runs tests that have failed once more, one at a time: they give servers
+// seconds that a machine with more to do does not always have. What they find
+// now counts.
+func (r *run) alone(results []result, tests []string, logs string) []result {
+	if len(tests) == 0 || len(tests) > aloneMax {
+		return results
+	}
+	fmt.Printf("%s: %d failed beside others and run once more, alone\n", r.suite.name, len(tests))
+	results = slices.DeleteFunc(results, func(one result) bool { return slices.Contains(tests, root(one.name)) })
+	return append(results, r.together(tests, 1, logs)...)
 }
 
 // together runs tests, a number of them at a time.
