@@ -108,6 +108,8 @@ pub const PLACES_FREE_BYTES: usize = 512 * 1024;
 pub const SLOW_QUEUE_MAX: usize = 1_024;
 /// Questions for the leader that may wait for a thread.
 pub const FORWARD_QUEUE_MAX: usize = 1_024;
+/// Calls of clients that have taken more than their share, until these are even.
+pub const SHARE_QUEUE_MAX: usize = 65_536;
 /// Configuration changes that may wait.
 pub const CHANGE_QUEUE_MAX: usize = 1_024;
 /// Bytes of messages from peers that may wait for the consensus thread; then peers are read no further.

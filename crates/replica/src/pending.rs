@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// Limit of classes of waiters that are counted separately.
-pub const CLASSES_MAX: usize = 8;
+pub const CLASSES_MAX: usize = 9;
 
 /// The waiter of a proposal.
 pub trait Waiter {

@@ -10,6 +10,7 @@
 mod announce;
 mod audit;
 mod auth;
+mod client_share;
 mod cluster;
 mod config;
 mod door;

@@ -45,6 +45,8 @@ classes! {
     Slow "slow" limits::SLOW_QUEUE_MAX;
     /// Questions that only the leader can answer, until a thread takes them up.
     Forward "forwards" limits::FORWARD_QUEUE_MAX;
+    /// Calls of clients that have taken more than their share, until these are even.
+    Share "shares" limits::SHARE_QUEUE_MAX;
 }
 
 impl Class {

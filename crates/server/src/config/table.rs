@@ -316,6 +316,11 @@ const OWN: &[Flag] = &[
     ),
     unsigned("max-watches", "1000000", "watches of all clients; each kilobyte of a watched key counts as one more"),
     unsigned("max-watches-per-connection", "250000", "watches of one client connection, counted in the same way"),
+    unsigned(
+        "client-share",
+        "0",
+        "percent of the request threads' time that one user, or one address without users, may take while others call, too (0: all of it)",
+    ),
     unsigned("max-header-bytes", "65536", "bytes of the headers of one request"),
     period("client-handshake-timeout", "20s", "time for the first bytes of a connection, TLS included"),
     period("client-header-timeout", "20s", "time for the rest of headers that have begun"),
@@ -329,7 +334,7 @@ const OWN: &[Flag] = &[
     words(
         "queue-limits",
         "",
-        "requests that may wait, class=number: reads, writes, auth, leases, upkeep, members, slow, forwards",
+        "requests that may wait, class=number: reads, writes, auth, leases, upkeep, members, slow, forwards, shares",
     ),
     text(
         "io-priority",

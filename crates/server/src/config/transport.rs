@@ -25,6 +25,8 @@ pub struct Transport {
     pub watches_max: u64,
     /// Those of one connection.
     pub connection_watches_max: u64,
+    /// Hundredths of the request threads' time that one client may take; 0 for as much as it likes.
+    pub client_share: u64,
     /// Bytes of one request's headers.
     pub header_bytes_max: u32,
     /// Time for a connection's first bytes, TLS and settings included.
@@ -52,6 +54,7 @@ pub(super) fn read(values: &Values) -> Result<Transport, ConfigError> {
         },
         watches_max: values.number("max-watches", 1, i64::MAX)? as u64,
         connection_watches_max: values.number("max-watches-per-connection", 1, i64::MAX)? as u64,
+        client_share: values.number("client-share", 0, 100)? as u64,
         header_bytes_max: values.number("max-header-bytes", HEADER_BYTES_MIN, 16 << 20)? as u32,
         handshake_timeout: timeout("client-handshake-timeout")?,
         header_timeout: timeout("client-header-timeout")?,

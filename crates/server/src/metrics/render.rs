@@ -60,6 +60,8 @@ fn queues(page: &mut Page, node: &Node) {
     let refused = |class| node.refused(class);
     let help = "Requests refused because too many waited or applying was too far behind, by class.";
     family("cairn_queue_refused_total", "counter", help, &refused);
+    let waited = node.client_shares.as_ref().map_or(0, |shares| shares.waited());
+    page.counter("cairn_client_share_waits_total", "Calls that waited because their client had its share.", waited);
     let help = "Sorted lists, counts, hashes and snapshots given up because their client had gone or reset the stream.";
     page.counter("cairn_slow_jobs_canceled_total", help, node.slow.canceled());
 }

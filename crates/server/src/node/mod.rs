@@ -54,6 +54,7 @@ pub(crate) use weight::Weight;
 
 use crate::audit::Audit;
 use crate::auth::Auth;
+use crate::client_share::ClientShares;
 use crate::cluster::cluster_mismatch::ClusterMismatch;
 use crate::cluster::forward_pool::ForwardPool;
 use crate::cluster::leaderless::Leaderless;
@@ -122,6 +123,8 @@ pub struct Node {
     /// Streams that end when the leader is lost, as their clients asked.
     pub(crate) leaderless: Leaderless,
     pub(crate) watches: Shares,
+    /// What each client takes of the request threads' time, if that has a bound.
+    pub(crate) client_shares: Option<Arc<ClientShares>>,
     /// Watch streams that get progress notifications.
     pub(crate) progress_streams: ProgressStreams,
     /// Takes spans if tracing is on.

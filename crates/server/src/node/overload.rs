@@ -29,6 +29,7 @@ impl Node {
             Class::Read => self.reads.count() + self.inbox.reads() + self.reads_posted.load(Ordering::Relaxed),
             Class::Slow => self.slow.depth(),
             Class::Forward => self.forwards.depth(),
+            Class::Share => self.client_shares.as_ref().map_or(0, |shares| shares.waiting()),
             _ => self.pending.depth(class) + self.inbox.queued(class),
         }
     }

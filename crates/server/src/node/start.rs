@@ -7,6 +7,7 @@ use super::pending::Pending;
 use super::{Node, Opening, SlowPool, compactor, consensus, maintenance, memory, peer_handler, reaper, restore, timer};
 use crate::audit::Audit;
 use crate::auth::Auth;
+use crate::client_share::ClientShares;
 use crate::cluster::force::RemovedForGood;
 use crate::cluster::forward_pool::ForwardPool;
 use crate::cluster::{self, BootstrapError};
@@ -132,6 +133,9 @@ impl Running {
         self.node.stopping.store(true, Ordering::Relaxed);
         self.node.wake_maintenance();
         self.node.budget.stop();
+        if let Some(shares) = &self.node.client_shares {
+            shares.stop();
+        }
         if let Some(link) = &self.node.link {
             link.stop();
         }
@@ -145,6 +149,13 @@ impl Running {
         }
         drop(self.dir);
     }
+}
+
+/// The shares of clients, if they have any bound.
+fn client_shares(config: &Config) -> Option<Arc<ClientShares>> {
+    let percent = config.transport.client_share;
+    let waiting_max = config.queues.of(Class::Share);
+    (percent > 0).then(|| Arc::new(ClientShares::new(percent, config.threads, waiting_max)))
 }
 
 /// How long an etcd that is about to stop may still use its data.
@@ -335,6 +346,7 @@ pub(crate) fn start_on(
         leaderless: Default::default(),
         progress_streams: Default::default(),
         watches: Shares::new(config.transport.watches_max, config.transport.connection_watches_max),
+        client_shares: client_shares(&config),
         tracer: config.tracing.clone().map(|options| Arc::new(Tracer::new(options))),
         retired: OnceLock::new(),
         retiring: AtomicBool::new(false),
@@ -381,6 +393,9 @@ pub(crate) fn start_on(
     background.push(spawn("timer", move || timer::run(&own, &core))?);
     let budget = node.budget.clone();
     background.push(spawn("budget", move || budget.run())?);
+    if let Some(shares) = node.client_shares.clone() {
+        background.push(spawn("client-share", move || shares.run())?);
+    }
     let own = node.clone();
     background.push(spawn("maintenance", move || maintenance::run(&own))?);
     let own = node.clone();

@@ -14,6 +14,7 @@ mod cluster;
 mod downgrade;
 mod early;
 mod election;
+mod fair;
 mod health;
 mod kv;
 mod leaderless;
@@ -141,6 +142,20 @@ impl Services {
     }
 }
 
+/// Passes a unary call on to its handler, again where users changed on the way.
+fn permit(queue: &Arc<LockQueue>, node: &Arc<Node>, rpc: Rpc, call: Call, responder: Responder) {
+    // The handlers of these two methods retry by themselves.
+    let tries = matches!(rpc, Rpc::Authenticate | Rpc::Range);
+    if node.store.auth().is_enabled() && !tries {
+        let queue = queue.clone();
+        auth_retry::serve(node, call, responder, move |node, call, responder| {
+            serve(&queue, node, rpc, call, responder);
+        });
+    } else {
+        serve(queue, node, rpc, call, responder);
+    }
+}
+
 impl Service for Services {
     fn methods(&self) -> &'static [Method] {
         METHODS
@@ -164,16 +179,11 @@ impl Service for Services {
         if let Err(status) = self.admit(&call.metadata) {
             return responder.send(Err(status));
         }
-        // The handlers of these two methods retry by themselves.
-        let tries = matches!(rpc, Rpc::Authenticate | Rpc::Range);
-        if node.store.auth().is_enabled() && !tries {
-            let queue = self.lock_queue.clone();
-            auth_retry::serve(node, call, responder, move |node, call, responder| {
-                serve(&queue, node, rpc, call, responder);
-            });
-        } else {
-            serve(&self.lock_queue, node, rpc, call, responder);
+        if node.client_shares.is_none() {
+            return permit(&self.lock_queue, node, rpc, call, responder);
         }
+        let (queue, own) = (self.lock_queue.clone(), node.clone());
+        fair::unary(node, rpc, call, responder, move |call, responder| permit(&queue, &own, rpc, call, responder));
     }
 
     fn stream(&self, method: usize, call: StreamCall) -> Result<Box<dyn StreamHandler>, Status> {

@@ -1,5 +1,6 @@
 //! `etcdserverpb.KV/RangeStream`: a range in chunks, read as the client takes them.
 
+use super::fair::Turns;
 use super::reply::{decode, unanswered};
 use crate::auth::rules::Keys;
 use crate::auth::{Asking, Permitted};
@@ -32,11 +33,14 @@ pub(super) struct RangeStream {
     waker: StreamWaker,
     step: Arc<Mutex<Option<Step>>>,
     chunks: Option<Box<Chunks>>,
+    /// With `--client-share`.
+    turns: Option<Turns>,
 }
 
 impl RangeStream {
     pub(super) fn new(node: &Arc<Node>, call: StreamCall, asking: Asking<Keys>) -> RangeStream {
-        RangeStream { node: node.clone(), asking, waker: call.waker, step: Arc::default(), chunks: None }
+        let turns = Turns::of(node, &call);
+        RangeStream { node: node.clone(), asking, waker: call.waker, step: Arc::default(), chunks: None, turns }
     }
 
     fn start(&mut self, message: Bytes) -> Result<(), Status> {
@@ -86,26 +90,6 @@ impl RangeStream {
         Ok(())
     }
 
-    /// A `RangeStreamResponse` around one `RangeResponse`. Only the last chunk has the fields `header`, `count` and
-    /// `more`.
-    fn encode(&self, mut chunk: store::RangeChunk) -> Bytes {
-        let rest = match chunk.end {
-            Some(end) => RangeResponse {
-                header: Some(self.node.header(end.revision)),
-                more: end.more,
-                count: end.count,
-                kvs: Vec::new(),
-            },
-            None => RangeResponse::default(),
-        };
-        let len = chunk.kvs.encoded_len().saturating_add(rest.encoded_len());
-        let mut message = BytesMut::with_capacity(len.saturating_add(8));
-        varint::put_delimited(&mut message, 1, len);
-        while !chunk.kvs.encode_next(&mut message, usize::MAX) {}
-        rest.encode_raw(&mut message);
-        message.freeze()
-    }
-
     fn take_step(&self) -> Option<Step> {
         lock(&self.step).take()
     }
@@ -122,16 +106,51 @@ impl RangeStream {
         if !out.has_room() {
             return Ok(());
         }
-        match chunks.stream.next() {
-            Some(chunk) => {
-                chunks.request.decide_anew(&self.node.store)?;
-                out.send(self.encode(chunk?));
+        let turn = match &self.turns {
+            None => None,
+            Some(turns) => match turns.take(&self.node, &self.waker)? {
+                None => return Ok(()),
+                turn => turn,
+            },
+        };
+        let mut make = || -> Result<Option<Bytes>, Status> {
+            let Some(chunk) = chunks.stream.next() else { return Ok(None) };
+            chunks.request.decide_anew(&self.node.store)?;
+            Ok(Some(encode(&self.node, chunk?)))
+        };
+        let made = match (&self.turns, turn) {
+            (Some(turns), Some(turn)) => turns.count(turn, make, |made| match made {
+                Ok(Some(message)) => message.len(),
+                _ => 0,
+            }),
+            _ => make(),
+        };
+        match made? {
+            Some(message) => {
+                out.send(message);
                 self.waker.wake();
             }
             None => out.finish(Status::OK),
         }
         Ok(())
     }
+}
+
+/// A `RangeStreamResponse` around one `RangeResponse`. Only the last chunk has the fields `header`, `count` and
+/// `more`.
+fn encode(node: &Node, mut chunk: store::RangeChunk) -> Bytes {
+    let rest = match chunk.end {
+        Some(end) => {
+            RangeResponse { header: Some(node.header(end.revision)), more: end.more, count: end.count, kvs: Vec::new() }
+        }
+        None => RangeResponse::default(),
+    };
+    let len = chunk.kvs.encoded_len().saturating_add(rest.encoded_len());
+    let mut message = BytesMut::with_capacity(len.saturating_add(8));
+    varint::put_delimited(&mut message, 1, len);
+    while !chunk.kvs.encode_next(&mut message, usize::MAX) {}
+    rest.encode_raw(&mut message);
+    message.freeze()
 }
 
 impl StreamHandler for RangeStream {

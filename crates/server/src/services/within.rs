@@ -2,6 +2,7 @@
 
 use super::kv::run_slowly_with;
 use super::reply::{refuse, unanswered};
+use crate::client_share::{measured, unmeasured};
 use crate::node::Node;
 use api::{Error, limits};
 use budget::{Claim, Pool};
@@ -139,12 +140,16 @@ fn attempt(
     let make = move |node: &Arc<Node>, responder: Responder| {
         let wanted = || !responder.is_canceled();
         let terms = Terms { node, wanted: &wanted, client: order.client, granted: RefCell::new(granted) };
-        let built = build(&terms);
+        let counts = node.client_shares.is_some();
+        let built = if counts { measured(|| build(&terms)) } else { build(&terms) };
         drop(terms);
         match built {
             Ok(reply) => responder.send(Ok(reply)),
             Err(Stop::Failed(status)) => refuse(responder, status),
-            Err(Stop::Needs(bytes)) => wait(node, order, bytes, responder, build, tries),
+            Err(Stop::Needs(bytes)) => {
+                unmeasured();
+                wait(node, order, bytes, responder, build, tries);
+            }
         }
     };
     if !order.is_heavy {

@@ -4,6 +4,7 @@ mod disk_priority;
 pub(crate) mod file_stamp;
 mod memory;
 pub(crate) mod socket_file;
+pub(crate) mod thread_time;
 
 pub(crate) use disk_priority::{check_disk_priority, set_disk_priority};
 pub(crate) use host::{notify, open_files_limit, raise_open_files};

@@ -5,6 +5,7 @@ mod logins;
 mod memory;
 mod roles;
 mod rules;
+mod sharing;
 mod space;
 mod waiting;
 mod weighing;

@@ -1,0 +1,77 @@
+//! Calls of clients that have taken more than their share.
+
+use super::fill;
+use crate::client_share::{Client, Entry};
+use crate::overload::Class;
+use crate::test_support::{Pending, Rig};
+use api::Error;
+use api::etcdserverpb::{
+    AuthUserAddRequest, AuthUserAddResponse, AuthUserGrantRoleRequest, AuthUserGrantRoleResponse, LeaseGrantRequest,
+    LeaseGrantResponse, PutRequest, PutResponse, RangeRequest, RangeResponse,
+};
+
+const RANGE: &str = "/etcdserverpb.KV/Range";
+const KEYS: usize = 500;
+
+#[test]
+fn who_has_its_share_waits_and_others_do_not() {
+    let rig = Rig::start(&["--client-share=1", "--queue-limits=shares=8"]);
+    fill(&rig, KEYS);
+    let greedy = rig.enable_auth();
+    let user = AuthUserAddRequest { name: "other".into(), password: "pw".into(), ..Default::default() };
+    let _: AuthUserAddResponse = rig.call("/etcdserverpb.Auth/UserAdd", Some(&greedy), &user).expect("a user");
+    let grant = AuthUserGrantRoleRequest { user: "other".into(), role: "root".into() };
+    let _: AuthUserGrantRoleResponse =
+        rig.call("/etcdserverpb.Auth/UserGrantRole", Some(&greedy), &grant).expect("granted");
+    let other = rig.log_in("other", "pw").expect("a token");
+    let everything = RangeRequest { key: "\0".into(), range_end: "\0".into(), ..Default::default() };
+    let list = || rig.begin(RANGE, Some(&greedy), &everything);
+    let get = || {
+        let one = RangeRequest { key: "none".into(), ..Default::default() };
+        let _: RangeResponse = rig.call(RANGE, Some(&other), &one).expect("the other client has its share left");
+    };
+    let node = rig.node();
+    let (mut begun, mut refused): (Vec<Pending>, _) = (Vec::new(), false);
+    rig.wait_for("calls that wait, and one that is refused", || {
+        get();
+        begun.extend((0..8).map(|_| list()));
+        refused |= node.refused(Class::Share) > 0;
+        node.depth(Class::Share) > 0 && refused
+    });
+    get();
+    let lease = LeaseGrantRequest { ttl: 60, id: 0 };
+    let _: LeaseGrantResponse =
+        rig.call("/etcdserverpb.Lease/LeaseGrant", Some(&greedy), &lease).expect("leases do not wait");
+    let waited = node.client_shares.as_ref().expect("the flag is given").waited();
+    assert!(waited > 0);
+    for call in begun {
+        match call.take::<RangeResponse>() {
+            Ok(range) => assert_eq!(range.count, KEYS as i64),
+            Err(refusal) => assert_eq!(refusal.message, Error::TooManyRequests.message()),
+        }
+    }
+    assert_eq!(node.depth(Class::Share), 0);
+    get();
+}
+
+#[test]
+fn calls_that_wait_end_with_the_member() {
+    let rig = Rig::start(&["--client-share=1"]);
+    let shares = rig.node().client_shares.clone().expect("the flag is given");
+    let enter = |client| match shares.enter(client) {
+        Entry::Now(turn) => turn,
+        Entry::Later(_) => panic!("a fresh client"),
+    };
+    enter(Client::User("other".into()));
+    // Calls of these tests come as if through a Unix socket.
+    shares.settle(enter(Client::Host(None)), usize::MAX);
+    enter(Client::User("another".into()));
+    let put = PutRequest { key: "k".into(), ..Default::default() };
+    let call = rig.begin("/etcdserverpb.KV/Put", None, &put);
+    drop(rig);
+    assert_eq!(shares.waiting(), 0);
+    // On a machine that stood still for a second the others were gone, and it was made.
+    if let Err(status) = call.take::<PutResponse>() {
+        assert_eq!(status.message, Error::Stopped.message());
+    }
+}
