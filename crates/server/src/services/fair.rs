@@ -108,11 +108,13 @@ impl Turns {
 
     /// The next turn, if it is there; otherwise the stream is woken for it.
     pub(super) fn take(&self, node: &Arc<Node>, waker: &StreamWaker) -> Result<Option<Turn>, Error> {
-        match std::mem::replace(&mut *lock(&self.next), Next::Unasked) {
+        // Locked throughout: the turn that it waits for may come any moment.
+        let mut next = lock(&self.next);
+        match std::mem::replace(&mut *next, Next::Unasked) {
             Next::Has(turn) => return Ok(Some(turn)),
             Next::Refused(error) => return Err(error),
             Next::Waits => {
-                *lock(&self.next) = Next::Waits;
+                *next = Next::Waits;
                 return Ok(None);
             }
             Next::Unasked => {}
@@ -120,7 +122,8 @@ impl Turns {
         match self.shares.enter(self.client.clone()) {
             Entry::Now(turn) => Ok(Some(turn)),
             Entry::Later(client) => {
-                *lock(&self.next) = Next::Waits;
+                *next = Next::Waits;
+                drop(next);
                 let waiting = Piece { node: node.clone(), waker: waker.clone(), next: self.next.clone() };
                 self.shares.wait(&client, Box::new(waiting));
                 Ok(None)
