@@ -252,7 +252,7 @@ neighbours: build
 # Puts and gets of one client while 64 others list 8,000 keys each through the leader of three members, with and without --client-share, and the same of the genuine etcd; needs an idle machine.
 isolation: build
 	cd conformance && ISOLATION=1 CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 20m -run TestIsolation ./sharing
-	cd conformance && ISOLATION=1 SERVER=etcd go test -count=1 -v -timeout 20m -run TestIsolation ./sharing
+	cd conformance && ISOLATION=1 SERVER=etcd CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 20m -run TestIsolation ./sharing
 
 # Each attack for a minute beside a good client, as the table of docs/reliability.md; needs an idle machine for 45 minutes.
 attacks: build

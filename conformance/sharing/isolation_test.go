@@ -2,13 +2,12 @@ package sharing
 
 import (
 	"context"
-	"io"
+	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
-	"regexp"
-	"slices"
-	"sync"
-	"sync/atomic"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,150 +16,122 @@ import (
 	"cairn.dev/conformance/harness"
 )
 
-const (
-	listersCount = 64
-	listedKeys   = 8_000
-	// Where the process that lists finds the leader.
-	listedEndpoint = "LISTED_ENDPOINT"
-)
-
-// TestIsolation measures puts and gets of one client through the leader of
-// three members, quiet and while 64 clients list 8,000 keys each through it,
-// without and with --client-share (make isolation). SERVER=etcd: etcd's.
+// TestIsolation measures puts and gets of one user through the leader of three
+// members, quiet and while 64 clients of another user list 8,000 keys each
+// through it, without and with --client-share (make isolation). SERVER=etcd:
+// etcd's. Those who list run at the lowest priority, as if they were on another
+// machine; all measure with Cairn's `benchmark`, a process of its own.
 func TestIsolation(t *testing.T) {
 	if os.Getenv("ISOLATION") == "" {
 		t.Skip("it needs an idle machine: set ISOLATION=1")
 	}
-	during := time.Duration(harness.Number(t, "ISOLATION_MS", 10_000)) * time.Millisecond
-	shares := []string{""}
+	tool := tool(t)
+	during := fmt.Sprintf("%ds", harness.Number(t, "ISOLATION_SECONDS", 10))
+	shares := []string{"none"}
 	if harness.Subject() == harness.Cairn {
 		shares = append(shares, "50", "25", "10")
 	}
 	for _, share := range shares {
 		var flags []string
-		if share != "" {
+		if share != "none" {
 			flags = append(flags, "--client-share="+share)
 		}
 		cluster := harness.StartCluster(t, harness.Subject(), 3, nil, flags...)
 		clients := []*clientv3.Client{cluster.Client(0), cluster.Client(1), cluster.Client(2)}
 		leader := cluster.Members[cluster.Leader(clients)]
-		fill(t, leader.Client(), listedKeys)
-		client := clientFrom(t, "127.0.0.3", leader.Endpoint())
-		measure(t, client, time.Second) // Warm.
-		quiet := measure(t, client, during)
-		stop := list(t, leader)
-		time.Sleep(time.Second)
-		beside := measure(t, client, during)
-		lists := stop()
-		for _, kind := range []string{"put", "get"} {
-			q, b := quiet[kind], beside[kind]
-			t.Logf("%s share %-3s %s: quiet p50 %v p99 %v slowest %v; beside lists p50 %v p99 %v slowest %v; p99 %.1fx",
-				harness.Subject(), share, kind, q.at(50), q.at(99), q.at(100), b.at(50), b.at(99), b.at(100),
-				float64(b.at(99))/float64(q.at(99)))
+		fill(t, leader.Client(), 8_000)
+		users(t, leader.Client(), "root", "greedy", "other")
+		measured := func(kind ...string) run { return tool.run(t, leader, "other", during, kind...) }
+		puts, gets := []string{"put", "--rate", "500", "--clients", "32"}, []string{"range", "other", "--rate", "500", "--clients", "32"}
+		measured(puts...) // Warm.
+		quietPuts, quietGets := measured(puts...), measured(gets...)
+		lists := make(chan run)
+		go func() {
+			lists <- tool.run(t, leader, "greedy", fmt.Sprint(3*harness.Number(t, "ISOLATION_SECONDS", 10), "s"), "range", "list/", "--prefix", "--clients", "64", "--conns", "64")
+		}()
+		time.Sleep(2 * time.Second)
+		putsBeside, getsBeside := measured(puts...), measured(gets...)
+		for _, row := range []struct {
+			kind          string
+			quiet, beside run
+		}{{"put", quietPuts, putsBeside}, {"get", quietGets, getsBeside}} {
+			t.Logf("%-5s share %-4s %s: quiet %s, beside lists %s; p99 %.1fx", harness.Subject(), share, row.kind, row.quiet, row.beside,
+				row.beside.Latency["p99"]/row.quiet.Latency["p99"])
 		}
-		t.Logf("%s share %-3s %s lists a second", harness.Subject(), share, lists)
+		t.Logf("%-5s share %-4s %.0f lists a second", harness.Subject(), share, (<-lists).Rate)
 		for _, member := range cluster.Members {
 			member.Kill()
 		}
 	}
 }
 
-// times are what requests took, in order.
-type times []time.Duration
-
-func (t times) at(percent int) time.Duration {
-	return t[min(len(t)-1, len(t)*percent/100)].Round(10 * time.Microsecond)
-}
-
-// measure puts and gets in turn, 500 times a second each, and counts from when
-// a request was due.
-func measure(t testing.TB, client *clientv3.Client, during time.Duration) map[string]times {
+// users enables authentication with these users, whose passwords are their
+// names.
+func users(t testing.TB, client *clientv3.Client, names ...string) {
 	t.Helper()
-	const pause = time.Millisecond
-	took := map[string]times{}
-	var lock sync.Mutex
-	var running sync.WaitGroup
-	began := time.Now()
-	for number := 0; ; number++ {
-		due := began.Add(time.Duration(number) * pause)
-		if due.Sub(began) >= during {
-			break
-		}
-		time.Sleep(time.Until(due))
-		running.Go(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-			defer cancel()
-			kind, err := "put", error(nil)
-			if number%2 == 0 {
-				_, err = client.Put(ctx, "other", "v")
-			} else {
-				kind = "get"
-				_, err = client.Get(ctx, "other")
-			}
-			if err != nil {
-				t.Errorf("%s: %v", kind, err)
-			}
-			lock.Lock()
-			defer lock.Unlock()
-			took[kind] = append(took[kind], time.Since(due))
-		})
-	}
-	running.Wait()
-	for _, all := range took {
-		slices.Sort(all)
-	}
-	return took
-}
-
-// list has a process of the lowest priority list, as if it were on another
-// machine. What it returns ends it and tells how many lists a second it had.
-func list(t testing.TB, leader *harness.Server) func() string {
-	t.Helper()
-	command := exec.Command("nice", "-n", "19", os.Args[0], "-test.run=^TestListers$", "-test.v")
-	command.Env = append(os.Environ(), listedEndpoint+"="+leader.Endpoint())
-	orders, err := command.StdinPipe()
-	if err != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if _, err := client.RoleAdd(ctx, "root"); err != nil {
 		t.Fatal(err)
 	}
-	output := make(chan string, 1)
-	go func() {
-		text, _ := command.Output()
-		output <- string(text)
-	}()
-	return func() string {
-		orders.Close()
-		found := regexp.MustCompile(`(\d+) lists a second`).FindStringSubmatch(<-output)
-		if found == nil {
-			t.Fatal("nothing was listed")
+	for _, name := range names {
+		if _, err := client.UserAdd(ctx, name, name); err != nil {
+			t.Fatal(err)
 		}
-		return found[1]
+		if _, err := client.UserGrantRole(ctx, name, "root"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := client.AuthEnable(ctx); err != nil {
+		t.Fatal(err)
 	}
 }
 
-// TestListers is the other end of list, and nothing by itself.
-func TestListers(t *testing.T) {
-	endpoint := os.Getenv(listedEndpoint)
-	if endpoint == "" {
-		t.Skip("started by TestIsolation")
+// benchmark is Cairn's binary under the name that makes it that tool.
+type benchmark string
+
+func tool(t testing.TB) benchmark {
+	t.Helper()
+	link := filepath.Join(t.TempDir(), "benchmark")
+	if err := os.Symlink(os.Getenv("CAIRN_BIN"), link); err != nil {
+		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		cancel()
-	}()
-	var lists atomic.Int64
-	var running sync.WaitGroup
-	began := time.Now()
-	for range listersCount {
-		client := clientFrom(t, "127.0.0.2", endpoint)
-		running.Go(func() {
-			for ctx.Err() == nil {
-				if got, err := client.Get(ctx, "list/", clientv3.WithPrefix()); err == nil && got.Count == listedKeys {
-					lists.Add(1)
-				}
-			}
-		})
+	return benchmark(link)
+}
+
+// run is what it measured; latencies in microseconds.
+type run struct {
+	Latency map[string]float64 `json:"latency_us"`
+	Rate    float64            `json:"rate"`
+	Failed  map[string]int     `json:"failed"`
+}
+
+func (r run) String() string {
+	ms := func(name string) float64 { return r.Latency[name] / 1000 }
+	return fmt.Sprintf("p50 %.2f p99 %.2f slowest %.1f ms", ms("p50"), ms("p99"), ms("max"))
+}
+
+func (b benchmark) run(t testing.TB, server *harness.Server, user, during string, kind ...string) (found run) {
+	file := filepath.Join(t.TempDir(), "run.json")
+	arguments := append(kind, "--endpoints", server.Endpoint(), "--user", user+":"+user, "--duration", during, "--json", file)
+	command := exec.Command(string(b), arguments...)
+	if user == "greedy" {
+		command = exec.Command("nice", append([]string{"-n", "19", string(b)}, arguments...)...)
 	}
-	running.Wait()
-	t.Logf("%.0f lists a second", float64(lists.Load())/time.Since(began).Seconds())
+	if output, err := command.CombinedOutput(); err != nil {
+		t.Errorf("%v: %v\n%s", command.Args, err, output)
+		return found
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Error(err)
+		return found
+	}
+	if err := json.Unmarshal([]byte(strings.SplitN(string(text), "\n", 2)[0]), &found); err != nil {
+		t.Errorf("%s: %v", text, err)
+	}
+	if len(found.Failed) > 0 {
+		t.Logf("%s failed: %v", kind[0], found.Failed)
+	}
+	return found
 }
