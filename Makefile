@@ -272,7 +272,7 @@ reliability-full: build
 	cd conformance && CAIRN_BIN=$(BIN) CAIRN_BENCH=$(CARGO_TARGET_DIR)/release/cairn-bench KILL_ROUNDS=200 SYNC_PUTS=500 SYNC_LOAD_PUTS=20000 NEIGHBOUR_KEYS=1000000 \
 		NEIGHBOUR_MS=5000 LIST_MB=1074 go test -count=1 -v -timeout 60m ./reliability
 
-# Cairn beside the genuine etcd, in turn, on this machine: ratios and CPU per request, about 20 minutes. ARGS=--quick: a first look.
+# Cairn beside the genuine etcd, in turn, on this machine: ratios and CPU per request, about 20 minutes. ARGS=--quick: a first look; ETCD_BIN=another build of Cairn: beside that one.
 bench-vs-etcd: build
 	CAIRN_BIN=$(BIN) python3 conformance/vs_etcd/vs_etcd.py $(ARGS)
 

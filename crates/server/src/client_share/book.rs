@@ -98,8 +98,8 @@ impl<W> Book<W> {
         Entry::Now(account.begin(client, is_alone, rate_us))
     }
 
-    /// A call waits. It is returned if too many do, of this client or of all.
-    pub(crate) fn wait(&mut self, client: &Client, call: W, now_us: u64) -> Result<(), W> {
+    /// A call waits; whether it is the first one of its client. It is returned if too many do, of this client or of all.
+    pub(crate) fn wait(&mut self, client: &Client, call: W, now_us: u64) -> Result<bool, W> {
         let (waiting, most) = (self.waiting, self.waiting_max);
         let account = self.account(client, now_us);
         // One client may have half of the places.
@@ -107,9 +107,8 @@ impl<W> Book<W> {
             return Err(call);
         }
         account.waiting.push_back(call);
-        self.behind.insert(client.clone());
         self.waiting = self.waiting.saturating_add(1);
-        Ok(())
+        Ok(self.behind.insert(client.clone()))
     }
 
     /// A call has been answered, or given up. It took this much.

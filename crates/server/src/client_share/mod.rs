@@ -87,9 +87,12 @@ impl ClientShares {
     pub(crate) fn wait(&self, client: &Client, call: Box<dyn Held>) {
         let refused = lock(&self.book).wait(client, call, self.now_us());
         match refused {
-            Ok(()) => {
+            Ok(is_first) => {
                 self.waited.fetch_add(1, Ordering::Relaxed);
-                self.woken.notify_one();
+                // The others of this client do not go on before it does.
+                if is_first {
+                    self.woken.notify_one();
+                }
             }
             Err(call) => call.refuse(),
         }
