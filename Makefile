@@ -298,9 +298,11 @@ deny:
 fuzz:
 	command -v cargo-fuzz >/dev/null || $(CARGO) install --locked cargo-fuzz
 	$(CARGO) +nightly fuzz build
+	@# Whole members have threads that are just starting, whose names count as leaks; these targets look at the memory themselves.
 	@# Not by `cargo fuzz run`, which gives SIGPIPE back to the targets: those with sockets would end by it.
 	trap '' PIPE; export ASAN_OPTIONS=detect_odr_violation=0; host=$$(rustc -vV | sed -n 's/^host: //p'); \
 	for target in $$($(CARGO) +nightly fuzz list); do \
 	  mkdir -p fuzz/corpus/$$target fuzz/artifacts/$$target; \
-	  $(CARGO_TARGET_DIR)/$$host/release/$$target fuzz/corpus/$$target $$(ls -d fuzz/seeds/$$target 2>/dev/null) \
+	  leaks=1; case $$target in front_door|logins) leaks=0;; esac; \
+	  $(CARGO_TARGET_DIR)/$$host/release/$$target fuzz/corpus/$$target $$(ls -d fuzz/seeds/$$target 2>/dev/null) -detect_leaks=$$leaks \
 	    -max_total_time=$${SECONDS_EACH:-60} -artifact_prefix=fuzz/artifacts/$$target/ || exit 1; done
