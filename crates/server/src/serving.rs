@@ -104,6 +104,9 @@ impl Serving {
     /// Answers no more clients. The threads are waited for by [`Closed::join`], once the member has stopped.
     pub(crate) fn close(self) -> Closed {
         self.services.close_lock_queue();
+        if let Some(shares) = &self.node.client_shares {
+            shares.stop();
+        }
         if let Some(transport) = self.transport {
             transport.shutdown(GRACE, self.node.config.request_timeout());
         }

@@ -189,7 +189,8 @@ impl Responder {
 
 impl Drop for Responder {
     fn drop(&mut self) {
-        if self.to.is_some() {
+        // Without a way to the client, it is on its way to a caller that has gone: whoever is told how calls end still hears it.
+        if self.to.is_some() || self.told.is_some() {
             self.deliver(Err(api::Error::Stopped.into()));
         }
     }
@@ -322,4 +323,27 @@ pub(crate) fn plain_response(status: http::StatusCode) -> http::Response<Bytes> 
     let content_type = http::HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(http::header::CONTENT_TYPE, content_type);
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn the_end_of_a_call_is_told_once_also_if_its_caller_goes_while_it_is_resumed() {
+        let told = Arc::new(AtomicUsize::new(0));
+        let count = || {
+            let told = told.clone();
+            move |_: Result<&Reply, Code>| drop(told.fetch_add(1, Ordering::Relaxed))
+        };
+        let (responder, reply) = Responder::local();
+        responder.notify(count()).resume(|_| panic!("its caller has gone"));
+        drop(reply);
+        assert_eq!(told.load(Ordering::Relaxed), 1);
+        let (responder, reply) = Responder::local();
+        responder.notify(count()).send(Err(api::Error::Stopped.into()));
+        drop(reply);
+        assert_eq!(told.load(Ordering::Relaxed), 2);
+    }
 }

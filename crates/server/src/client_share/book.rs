@@ -50,6 +50,8 @@ struct Account<W> {
     balance_us: i64,
     /// When that was so.
     at_us: u64,
+    /// What less than a microsecond was left over then, in millionths.
+    rest: u64,
     /// What its calls cost of late.
     mean_us: u64,
     waiting: VecDeque<W>,
@@ -111,8 +113,8 @@ impl<W> Book<W> {
         Ok(self.behind.insert(client.clone()))
     }
 
-    /// A call has been answered, or given up. It took this much.
-    pub(crate) fn settle(&mut self, turn: Turn, took_us: u64, now_us: u64) {
+    /// A call has been answered, or given up. It took this much. True if others of its client may go on now.
+    pub(crate) fn settle(&mut self, turn: Turn, took_us: u64, now_us: u64) -> bool {
         let Turn { client, expected_us } = turn;
         let is_alone = self.is_alone(&client, now_us);
         let rate_us = self.rate_us;
@@ -121,27 +123,45 @@ impl<W> Book<W> {
         // What a client takes while no other wants anything is given.
         let due_us = if is_alone { 0 } else { took_us };
         account.add(signed(expected_us).saturating_sub(signed(due_us)), rate_us);
+        account.balance_us >= 0 && !account.waiting.is_empty()
+    }
+
+    /// A call that was let through was not made: it costs nothing.
+    pub(crate) fn cancel(&mut self, turn: Turn, now_us: u64) {
+        let rate_us = self.rate_us;
+        self.account(&turn.client, now_us).add(signed(turn.expected_us), rate_us);
     }
 
     /// The calls that wait no longer, and when others may go on. Those without a turn are gone.
     pub(crate) fn due(&mut self, now_us: u64, is_gone: impl Fn(&W) -> bool) -> (Vec<(W, Option<Turn>)>, Option<u64>) {
-        let (mut ready, mut next_us) = (Vec::new(), None::<u64>);
-        let (rate_us, latest, other_us) = (self.rate_us, self.latest.as_ref(), self.other_us);
-        self.behind.retain(|client| {
-            let Some(account) = self.accounts.get_mut(client) else { return false };
-            let is_alone = is_alone(latest, other_us, client, now_us);
+        let (mut ready, mut next_us, rate_us) = (Vec::new(), None::<u64>, self.rate_us);
+        let behind: Vec<Client> = self.behind.iter().cloned().collect();
+        for client in behind {
+            let is_alone = self.is_alone(&client, now_us);
+            let Some(account) = self.accounts.get_mut(&client) else { continue };
             account.refill(rate_us, now_us);
-            while account.balance_us >= 0 || is_alone {
-                let Some(call) = account.waiting.pop_front() else { return false };
-                self.waiting = self.waiting.saturating_sub(1);
+            let before = ready.len();
+            while (account.balance_us >= 0 || is_alone)
+                && let Some(call) = account.waiting.pop_front()
+            {
                 let turn = (!is_gone(&call)).then(|| account.begin(client.clone(), is_alone, rate_us));
                 ready.push((call, turn));
             }
-            let wait_us = account.balance_us.unsigned_abs().saturating_mul(SECOND_US) / rate_us;
-            let at_us = now_us.saturating_add(wait_us.saturating_add(1));
-            next_us = Some(next_us.map_or(at_us, |next_us| next_us.min(at_us)));
-            !account.waiting.is_empty()
-        });
+            let (is_even, wait_us) = (account.waiting.is_empty(), account.balance_us.unsigned_abs());
+            let went = ready.len().saturating_sub(before);
+            self.waiting = self.waiting.saturating_sub(went);
+            if is_even {
+                self.behind.remove(&client);
+            } else {
+                let wait_us = wait_us.saturating_mul(SECOND_US) / rate_us;
+                let at_us = now_us.saturating_add(wait_us.saturating_add(1));
+                next_us = Some(next_us.map_or(at_us, |next_us| next_us.min(at_us)));
+            }
+            if went > 0 {
+                // It takes time now, whenever it has called.
+                self.note(&client, now_us);
+            }
+        }
         (ready, next_us)
     }
 
@@ -173,8 +193,14 @@ impl<W> Book<W> {
         }
     }
 
+    /// Whether no other client waits, nor has called of late.
     fn is_alone(&self, client: &Client, now_us: u64) -> bool {
-        is_alone(self.latest.as_ref(), self.other_us, client, now_us)
+        let other_us = match &self.latest {
+            Some((latest, at_us)) if latest != client => Some(*at_us),
+            _ => self.other_us,
+        };
+        let others_wait = self.behind.len() > usize::from(self.behind.contains(client));
+        !others_wait && other_us.is_none_or(|at_us| now_us.saturating_sub(at_us) > ACTIVE_US)
     }
 
     fn account(&mut self, client: &Client, now_us: u64) -> &mut Account<W> {
@@ -182,7 +208,7 @@ impl<W> Book<W> {
             self.drop_even(now_us);
         }
         let balance_us = burst_us(self.rate_us);
-        let fresh = || Account { balance_us, at_us: now_us, mean_us: 0, waiting: VecDeque::new() };
+        let fresh = || Account { balance_us, at_us: now_us, rest: 0, mean_us: 0, waiting: VecDeque::new() };
         self.accounts.entry(client.clone()).or_insert_with(fresh)
     }
 
@@ -203,12 +229,9 @@ impl<W> Book<W> {
 impl<W> Account<W> {
     fn refill(&mut self, rate_us: u64, now_us: u64) {
         let passed_us = now_us.saturating_sub(self.at_us);
-        let more_us = passed_us.saturating_mul(rate_us) / SECOND_US;
-        // Otherwise what is less than a microsecond would be lost at each look.
-        if more_us > 0 {
-            self.at_us = now_us;
-            self.add(signed(more_us), rate_us);
-        }
+        let more = passed_us.saturating_mul(rate_us).saturating_add(self.rest);
+        (self.at_us, self.rest) = (now_us.max(self.at_us), more % SECOND_US);
+        self.add(signed(more / SECOND_US), rate_us);
     }
 
     fn add(&mut self, by_us: i64, rate_us: u64) {
@@ -222,15 +245,6 @@ impl<W> Account<W> {
         self.add(signed(expected_us).saturating_neg(), rate_us);
         Turn { client, expected_us }
     }
-}
-
-/// Whether no other client has called of late.
-fn is_alone(latest: Option<&(Client, u64)>, other_us: Option<u64>, client: &Client, now_us: u64) -> bool {
-    let other_us = match latest {
-        Some((latest, at_us)) if latest != client => Some(*at_us),
-        _ => other_us,
-    };
-    other_us.is_none_or(|at_us| now_us.saturating_sub(at_us) > ACTIVE_US)
 }
 
 fn burst_us(rate_us: u64) -> i64 {

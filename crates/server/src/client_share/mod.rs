@@ -35,6 +35,8 @@ pub(crate) trait Held: Send {
     fn go_on(self: Box<Self>, turn: Turn);
     /// Too many wait.
     fn refuse(self: Box<Self>);
+    /// The member stops.
+    fn stop(self: Box<Self>);
 }
 
 /// The shares of all clients.
@@ -60,7 +62,7 @@ pub(crate) fn measured<T>(work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// The answer is not given yet, after all.
+/// That answer has been given, or is not given after all: what was worked for it counts for no other.
 pub(crate) fn unmeasured() {
     WORKED_US.set(0);
 }
@@ -85,8 +87,14 @@ impl ClientShares {
 
     /// A call waits until its client is even, or is refused if too many do.
     pub(crate) fn wait(&self, client: &Client, call: Box<dyn Held>) {
-        let refused = lock(&self.book).wait(client, call, self.now_us());
-        match refused {
+        let mut book = lock(&self.book);
+        if self.is_stopped.load(Ordering::Relaxed) {
+            drop(book);
+            return call.stop();
+        }
+        let waits = book.wait(client, call, self.now_us());
+        drop(book);
+        match waits {
             Ok(is_first) => {
                 self.waited.fetch_add(1, Ordering::Relaxed);
                 // The others of this client do not go on before it does.
@@ -102,7 +110,14 @@ impl ClientShares {
     pub(crate) fn settle(&self, turn: Turn, bytes: usize) {
         let carried_us = CALL_US.saturating_add((bytes / BYTES_PER_US) as u64);
         let took_us = WORKED_US.take().saturating_add(carried_us);
-        lock(&self.book).settle(turn, took_us, self.now_us());
+        if lock(&self.book).settle(turn, took_us, self.now_us()) {
+            self.woken.notify_one();
+        }
+    }
+
+    /// A call that was let through was not made.
+    pub(crate) fn cancel(&self, turn: Turn) {
+        lock(&self.book).cancel(turn, self.now_us());
     }
 
     /// How many calls wait.
@@ -115,7 +130,7 @@ impl ClientShares {
         self.waited.load(Ordering::Relaxed)
     }
 
-    /// Ends [`ClientShares::run`], and all that waits.
+    /// Ends [`ClientShares::run`], and all that waits, now and later. Before the transport waits for its calls.
     pub(crate) fn stop(&self) {
         // Under the lock, or the thread could miss it between its look and its sleep.
         let _book = lock(&self.book);
@@ -130,7 +145,7 @@ impl ClientShares {
             if self.is_stopped.load(Ordering::Relaxed) {
                 let unanswered = book.take_all();
                 drop(book);
-                return drop(unanswered);
+                return unanswered.into_iter().for_each(|call| call.stop());
             }
             let now_us = self.now_us();
             let (ready, next_us) = book.due(now_us, |call| call.is_gone());

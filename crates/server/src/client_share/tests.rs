@@ -66,6 +66,54 @@ fn who_takes_more_than_its_share_waits_until_it_is_even() {
 }
 
 #[test]
+fn who_waits_is_somebody_to_share_with() {
+    let mut book = book();
+    for client in [1, 2] {
+        assert!(now(&mut book, client, 0).is_some());
+    }
+    for client in [1, 2] {
+        let turn = now(&mut book, client, 0).expect("a burst is left");
+        book.settle(turn, 155_000, 0);
+        book.wait(&host(client), u32::from(client), 0).expect("room");
+    }
+    // Neither has called for more than a second, and both wait: neither is alone.
+    assert_eq!(due(&mut book, 1_400_000), [0; 0]);
+    let mut went = due(&mut book, 1_600_000);
+    went.sort_unstable();
+    assert_eq!(went, [1, 2]);
+}
+
+#[test]
+fn looks_lose_nothing() {
+    let mut book: Book<u32> = Book::new(10_000, 10);
+    assert!(now(&mut book, 2, 0).is_some());
+    let turn = now(&mut book, 1, 0).expect("a fresh client");
+    book.settle(turn, 5_500, 0);
+    book.wait(&host(1), 7, 0).expect("room");
+    // It owes 5 ms, which takes half a second, however often somebody looks.
+    for at_us in (0..499_000).step_by(150) {
+        assert_eq!(due(&mut book, at_us), [0; 0], "{at_us}");
+    }
+    assert_eq!(due(&mut book, 500_200), [7]);
+}
+
+#[test]
+fn what_was_paid_ahead_comes_back() {
+    let mut book = book();
+    assert!(now(&mut book, 2, 0).is_some());
+    let turn = now(&mut book, 1, 0).expect("a fresh client");
+    book.settle(turn, 24_000, 0);
+    // From now on 3 ms are expected of each. The burst was 5 ms, and 19 are owed.
+    let at_us = 215_000;
+    let first = now(&mut book, 1, at_us).expect("it is even");
+    let second = now(&mut book, 1, at_us);
+    assert!(second.is_none(), "2.5 ms are there, 3 are paid");
+    book.wait(&host(1), 7, at_us).expect("room");
+    assert!(book.settle(first, 10, at_us + 1), "others may go on");
+    assert_eq!(due(&mut book, at_us + 2), [7]);
+}
+
+#[test]
 fn nobody_waits_longer_for_one_call_than_seconds() {
     let mut book = book();
     assert!(now(&mut book, 2, 0).is_some());

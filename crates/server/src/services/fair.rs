@@ -10,6 +10,7 @@ use api::Error;
 use budget::Claim;
 use contain::lock;
 use rpc::{Address, Call, Reply, Responder, StreamCall, StreamWaker};
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex};
 
 /// Whether calls of this method count and wait. Others keep clients alive, or keep the cluster: they never wait.
@@ -17,10 +18,24 @@ fn counts(rpc: Rpc) -> bool {
     matches!(rpc, Rpc::Range | Rpc::Put | Rpc::DeleteRange | Rpc::Txn)
 }
 
-/// Who is counted: the user, or the address where there are no users.
-fn client(node: &Node, address: Address, caller: impl FnOnce() -> Caller) -> Client {
-    let user = if node.store.auth().is_enabled() { caller().user(node) } else { String::new() };
-    if user.is_empty() { Client::Host(address.ip()) } else { Client::User(user.into()) }
+/// Who is counted: the user, or the address where there are no users. None for calls that users are asked of and that have none: they
+/// are refused, and nobody shall have to share with them.
+fn client(node: &Node, address: Address, caller: impl FnOnce() -> Caller) -> Option<Client> {
+    if node.store.auth().is_enabled() {
+        let user = caller().user(node);
+        return (!user.is_empty()).then(|| Client::User(user.into()));
+    }
+    Some(Client::Host(address.ip().map(network)))
+}
+
+/// The address; of IPv6 the network, since one client has all addresses of it.
+fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(address) => address
+            .to_ipv4_mapped()
+            .map_or_else(|| IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64))), IpAddr::V4),
+    }
 }
 
 /// A unary call that waits.
@@ -49,6 +64,10 @@ impl<F: FnOnce(Responder) + Send + 'static> Held for Unary<F> {
     fn refuse(self: Box<Self>) {
         refuse(self.responder, self.node.refuse(Class::Share));
     }
+
+    fn stop(self: Box<Self>) {
+        refuse(self.responder, Error::Stopped);
+    }
 }
 
 /// Has what the call took counted when it is answered.
@@ -68,12 +87,16 @@ pub(super) fn unary(
     then: impl FnOnce(Call, Responder) + Send + 'static,
 ) {
     let Some(shares) = node.client_shares.clone().filter(|_| counts(rpc)) else { return then(call, responder) };
+    let Some(client) = client(node, call.peer.address, || Caller::of(node, &call)) else {
+        return then(call, responder);
+    };
     let request_bytes = call.message.len();
-    let client = match shares.enter(client(node, call.peer.address, || Caller::of(node, &call))) {
+    let client = match shares.enter(client) {
         Entry::Now(turn) => return then(call, counted(shares, turn, request_bytes, responder)),
         Entry::Later(client) => client,
     };
-    let kept = match node.budget.claim_request(request_bytes, call.peer.address) {
+    let kept_bytes = request_bytes.saturating_add(call.metadata.held_bytes());
+    let kept = match node.budget.claim_request(kept_bytes, call.peer.address) {
         Ok(kept) => kept,
         Err(error) => return refuse(responder, error),
     };
@@ -102,7 +125,7 @@ impl Turns {
     /// Those of a call; none if no client ever waits.
     pub(super) fn of(node: &Arc<Node>, call: &StreamCall) -> Option<Turns> {
         let shares = node.client_shares.clone()?;
-        let client = client(node, call.peer.address, || Caller::of_stream(node, call));
+        let client = client(node, call.peer.address, || Caller::of_stream(node, call))?;
         Some(Turns { shares, client, next: Arc::new(Mutex::new(Next::Unasked)) })
     }
 
@@ -139,6 +162,14 @@ impl Turns {
     }
 }
 
+impl Drop for Turns {
+    fn drop(&mut self) {
+        if let Next::Has(turn) = std::mem::replace(&mut *lock(&self.next), Next::Unasked) {
+            self.shares.cancel(turn);
+        }
+    }
+}
+
 /// A stream that waits for its next turn.
 struct Piece {
     node: Arc<Node>,
@@ -165,5 +196,26 @@ impl Held for Piece {
     fn refuse(self: Box<Self>) {
         let error = self.node.refuse(Class::Share);
         self.tell(Next::Refused(error));
+    }
+
+    fn stop(self: Box<Self>) {
+        self.tell(Next::Refused(Error::Stopped));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::network;
+
+    #[test]
+    fn addresses_of_one_network_are_one_client() {
+        for (address, counted) in [
+            ("10.0.0.1", "10.0.0.1"),
+            ("::ffff:10.0.0.1", "10.0.0.1"),
+            ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
+            ("::1", "::"),
+        ] {
+            assert_eq!(network(address.parse().expect("an address")).to_string(), counted);
+        }
     }
 }

@@ -146,10 +146,10 @@ fn attempt(
         match built {
             Ok(reply) => responder.send(Ok(reply)),
             Err(Stop::Failed(status)) => refuse(responder, status),
-            Err(Stop::Needs(bytes)) => {
-                unmeasured();
-                wait(node, order, bytes, responder, build, tries);
-            }
+            Err(Stop::Needs(bytes)) => wait(node, order, bytes, responder, build, tries),
+        }
+        if counts {
+            unmeasured();
         }
     };
     if !order.is_heavy {
