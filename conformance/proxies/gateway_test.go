@@ -264,10 +264,23 @@ func TestGatewayHalfClose(t *testing.T) {
 	if harness.Subject() == harness.Etcd {
 		t.Skip("the genuine gateway closes both directions with the first")
 	}
+	// Every eight bytes say where they are.
+	numbered := func(bytesOf int) []byte {
+		var text []byte
+		for at := 0; at < bytesOf; at += 8 {
+			text = fmt.Appendf(text, "%08x", at)
+		}
+		return text[:bytesOf]
+	}
 	member := listen(t, func(conn net.Conn) {
 		defer conn.Close()
-		question, _ := io.ReadAll(conn)
-		conn.Write(bytes.ToUpper(question))
+		question, err := io.ReadAll(conn)
+		if err != nil || !bytes.Equal(question, numbered(len(question))) {
+			t.Errorf("the member got %d bytes, %v", len(question), err)
+		}
+		if count, err := conn.Write(question); err != nil {
+			t.Errorf("the member sent %d of %d bytes, %v", count, len(question), err)
+		}
 	})
 	gateway := startGateway(t, []string{member})
 	for _, bytesOf := range []int{1, 100_000, 5 << 20} {
@@ -276,13 +289,18 @@ func TestGatewayHalfClose(t *testing.T) {
 			t.Fatal(err)
 		}
 		conn.SetDeadline(time.Now().Add(patience))
-		if _, err := conn.Write(bytes.Repeat([]byte("a"), bytesOf)); err != nil {
+		sent := numbered(bytesOf)
+		if _, err := conn.Write(sent); err != nil {
 			t.Fatal(err)
 		}
 		conn.(*net.TCPConn).CloseWrite()
 		answer, err := io.ReadAll(conn)
-		if err != nil || !bytes.Equal(answer, bytes.Repeat([]byte("A"), bytesOf)) {
-			t.Errorf("%d bytes: %d came back, %v", bytesOf, len(answer), err)
+		if err != nil || !bytes.Equal(answer, sent) {
+			same := 0
+			for same < min(len(answer), len(sent)) && answer[same] == sent[same] {
+				same++
+			}
+			t.Errorf("%d bytes: %d came back, the first %d are right, then %q, %v", bytesOf, len(answer), same, answer[same:min(len(answer), same+16)], err)
 		}
 		conn.Close()
 	}

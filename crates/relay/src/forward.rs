@@ -133,9 +133,7 @@ async fn forward(from: &TcpStream, to: &TcpStream, room: &Room) -> io::Result<()
         match moved {
             Ok(Moved::End) => break,
             Ok(Moved::AllOfMany) => {
-                if through_pipe(from, to, room).await? {
-                    break;
-                }
+                through_pipe(from, to, room).await?;
             }
             Ok(Moved::All) => {}
             Ok(Moved::Rest(rest)) => {
@@ -232,24 +230,25 @@ async fn write_all(to: &TcpStream, mut rest: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Moves bytes through a pipe as long as they come in plenty. True at the end of them.
-async fn through_pipe(from: &TcpStream, to: &TcpStream, room: &Room) -> io::Result<bool> {
+/// Moves bytes through a pipe as long as they come in plenty. Where the pipe gets nothing, a read has to say whether that is their end:
+/// the kernel tells so of a socket that was closed, too, where it could not move what is left.
+async fn through_pipe(from: &TcpStream, to: &TcpStream, room: &Room) -> io::Result<()> {
     let claims = (Claim::new(&room.free_pipes, 1), Claim::new(&room.free_bytes, PIPE_BYTES));
-    let (Some(_), Some(_)) = &claims else { return Ok(false) };
+    let (Some(_), Some(_)) = &claims else { return Ok(()) };
     // Without one, the buffer does.
-    let Ok(mut pipe) = Pipe::new() else { return Ok(false) };
+    let Ok(mut pipe) = Pipe::new() else { return Ok(()) };
     let mut small = 0_u32;
     while small < SMALL_MAX {
         // It may be silent for ever, and others need the pipe.
-        let Ok(readable) = timeout(PIPE_IDLE, from.readable()).await else { return Ok(false) };
+        let Ok(readable) = timeout(PIPE_IDLE, from.readable()).await else { return Ok(()) };
         readable?;
         match from.try_io(Interest::READABLE, || pipe.fill(from)) {
-            Ok(0) => return Ok(true),
+            Ok(0) => return Ok(()),
             Ok(moved) if moved < WORTHWHILE_BYTES => small = small.saturating_add(1),
             Ok(_) => small = 0,
             Err(error) if is_passing(&error) => continue,
             // This kind of socket has no splice.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return Ok(false),
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return Ok(()),
             Err(error) => return Err(error),
         }
         while pipe.held() > 0 {
@@ -261,7 +260,7 @@ async fn through_pipe(from: &TcpStream, to: &TcpStream, room: &Room) -> io::Resu
         }
         tokio::task::yield_now().await;
     }
-    Ok(false)
+    Ok(())
 }
 
 #[cfg(test)]
