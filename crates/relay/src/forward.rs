@@ -230,8 +230,7 @@ async fn write_all(to: &TcpStream, mut rest: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Moves bytes through a pipe as long as they come in plenty. Where the pipe gets nothing, a read has to say whether that is their end:
-/// the kernel tells so of a socket that was closed, too, where it could not move what is left.
+/// Moves bytes through a pipe as long as they come in plenty. Where the pipe gets nothing, a read says whether that is their end.
 async fn through_pipe(from: &TcpStream, to: &TcpStream, room: &Room) -> io::Result<()> {
     let claims = (Claim::new(&room.free_pipes, 1), Claim::new(&room.free_bytes, PIPE_BYTES));
     let (Some(_), Some(_)) = &claims else { return Ok(()) };
