@@ -60,10 +60,10 @@ unit:
 	$(CARGO) test --workspace --locked
 	cd conformance/vs_etcd && python3 -m unittest -q test_bench
 
-# Whole clusters from seeds: SEEDS=n (1,000) from FROM (1) on, or SEED=x with its full trace.
+# Whole clusters from seeds: SEEDS=n (1,000) from FROM (1) on, each twice with TWICE=1 (both traces must be equal), or SEED=x with its full trace.
 sim:
 	$(CARGO) build --release --locked -p cairn-sim
-	$(CARGO_TARGET_DIR)/release/cairn-sim $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000) --from $(or $(FROM),1))
+	$(CARGO_TARGET_DIR)/release/cairn-sim $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000) --from $(or $(FROM),1) $(if $(TWICE),--twice))
 
 # Seeds that once found something, then fresh ones for a minute; at the lowest priority, since CI runs it beside tests that look at the time.
 sim-short:
@@ -265,6 +265,10 @@ storms: build
 # 16 clients list 1 GiB each, half of them slowly; memory may grow by 256 MiB.
 large-lists: build
 	cd conformance && CAIRN_BIN=$(BIN) LIST_MB=1074 go test -count=1 -v -timeout 30m -run TestSlowLists ./reliability
+
+# Three members under 70 % of the load they take for MINUTES (120), beside kills, pauses, backups, new learners every half minute: nothing they keep may grow. SAMPLES=FILE keeps what was seen.
+soak: build
+	cd conformance && CAIRN_BIN=$(BIN) MINUTES=$(or $(MINUTES),120) go test -count=1 -v -timeout 0 ./soak
 
 # The tests of reliability in the sizes of docs/reliability.md: 200 kills, a million keys, lists of 1 GiB.
 reliability-full: build

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -207,6 +208,8 @@ func TestGatewayClientsThatNeverRead(t *testing.T) {
 			io.Copy(conn, conn)
 			return
 		}
+		// What the kernel holds for TCP belongs to the whole machine: without any left it resets the connections of other tests.
+		conn.(*net.TCPConn).SetWriteBuffer(16 << 10)
 		part := make([]byte, 1<<20)
 		for {
 			n, err := conn.Write(part)
@@ -301,6 +304,36 @@ func TestGatewayHalfClose(t *testing.T) {
 				same++
 			}
 			t.Errorf("%d bytes: %d came back, the first %d are right, then %q, %v", bytesOf, len(answer), same, answer[same:min(len(answer), same+16)], err)
+		}
+		conn.Close()
+	}
+}
+
+// A member that is gone in the middle of its answer is gone for the client too:
+// an end would make it take what it got for whole.
+func TestGatewayCutAnswers(t *testing.T) {
+	t.Parallel()
+	if harness.Subject() == harness.Etcd {
+		t.Skip("the genuine gateway ends the client's connection")
+	}
+	member := listen(t, func(conn net.Conn) {
+		io.ReadFull(conn, make([]byte, 1))
+		conn.Write(make([]byte, 300_000))
+		conn.(*net.TCPConn).SetLinger(0)
+		conn.Close()
+	})
+	gateway := startGateway(t, []string{member})
+	for range 50 {
+		conn, err := net.Dial("tcp", gateway.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn.SetDeadline(time.Now().Add(patience))
+		if _, err := conn.Write([]byte("?")); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(conn); !errors.Is(err, syscall.ECONNRESET) {
+			t.Fatalf("%d bytes, %v", len(got), err)
 		}
 		conn.Close()
 	}

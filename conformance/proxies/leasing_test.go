@@ -274,7 +274,12 @@ func TestLeasedLoadsAreLinearizable(t *testing.T) {
 			record.HeadersLag = true
 			load := audit.StartMix(clients, record, 5*time.Millisecond, c.mix)
 			defer load.Stop()
-			await(t, "too few answers", func() bool { return record.Since(0) > 10_000 })
+			// A busy machine has fewer.
+			enough := time.Now().Add(patience / 2)
+			await(t, "too few answers", func() bool {
+				answers := record.Since(0)
+				return answers > 10_000 || answers > 1_000 && time.Now().After(enough)
+			})
 			load.Stop()
 			members := []*clientv3.Client{cluster.Client(0), cluster.Client(1), cluster.Client(2)}
 			record.Check(t, audit.Agreed(t, cluster, members))

@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net"
+	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -47,6 +50,45 @@ func fillValues(t testing.TB, server *harness.Server, prefix string, count, valu
 	}
 }
 
+// checkKernelQueues looks at what the kernel keeps for the connections of a
+// server's client port: the whole machine, its members' connections included,
+// shares what there is for TCP.
+func checkKernelQueues(t testing.TB, server *harness.Server, stalled int) {
+	t.Helper()
+	table, err := os.ReadFile("/proc/net/tcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, err := net.ResolveTCPAddr("tcp", server.Endpoint())
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiting, largest := 0, int64(0)
+	for _, line := range strings.Split(string(table), "\n")[1:] {
+		// The number, the local and remote address, the state, what is to be sent and what is to be read, ...
+		fields := strings.Fields(line)
+		if len(fields) < 5 || !strings.HasSuffix(fields[1], fmt.Sprintf(":%04X", address.Port)) {
+			continue
+		}
+		unsent, _, _ := strings.Cut(fields[4], ":")
+		bytes, err := strconv.ParseInt(unsent, 16, 64)
+		if err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		if bytes > 64<<10 {
+			waiting++
+		}
+		largest = max(largest, bytes)
+	}
+	t.Logf("the kernel keeps up to %d KiB for a connection, more than 64 for %d", largest>>10, waiting)
+	if waiting < stalled {
+		t.Errorf("%d connections have something to be sent, %d clients read nothing", waiting, stalled)
+	}
+	if harness.Subject() == harness.Cairn && largest > 768<<10 {
+		t.Errorf("the kernel keeps %d KiB for a connection", largest>>10)
+	}
+}
+
 // TestStalledRange lets ten clients ask for 50 MB each and read nothing.
 func TestStalledRange(t *testing.T) {
 	const clients, values = 10, 500
@@ -63,6 +105,7 @@ func TestStalledRange(t *testing.T) {
 	time.Sleep(3 * time.Second)
 	checkAlive(t, server)
 	checkGrowth(t, fmt.Sprintf("%d clients that ask for %d MB and do not read", clients, values/10), before, peak(), stalledGrowthMB)
+	checkKernelQueues(t, server, clients)
 	// The answer is still whole for one that reads at last.
 	bytes, err := calls[0].drain(30 * time.Second)
 	if err != nil || bytes < values*100_000 {

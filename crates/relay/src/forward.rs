@@ -84,6 +84,11 @@ enum Moved {
 
 /// Moves what is said in both directions, until both have ended or one side has failed.
 pub(crate) async fn join(client: &TcpStream, member: &TcpStream, room: &Room) -> io::Result<()> {
+    // A side that has not been told the end is reset when its socket is closed, also by the end of this process: otherwise it would take
+    // what it got for all that there is.
+    for socket in [client, member] {
+        SockRef::from(socket).set_linger(Some(Duration::ZERO))?;
+    }
     let (mut up, mut down) = (pin!(forward(client, member, room)), pin!(forward(member, client, room)));
     let both = async {
         tokio::select! {
@@ -116,7 +121,8 @@ pub(crate) async fn join(client: &TcpStream, member: &TcpStream, room: &Room) ->
 /// Returns once a socket has failed: it was reset, or the other side answers no more questions.
 async fn failed(socket: &TcpStream) -> io::Result<()> {
     socket.ready(Interest::ERROR).await?;
-    Err(socket.take_error()?.unwrap_or_else(|| io::ErrorKind::ConnectionReset.into()))
+    // The error is left to whoever reads: taken here, a read would find the end instead.
+    Err(io::ErrorKind::ConnectionReset.into())
 }
 
 /// Moves everything from one socket to the other, and then the end of it.
@@ -146,8 +152,10 @@ async fn forward(from: &TcpStream, to: &TcpStream, room: &Room) -> io::Result<()
             Err(error) => return Err(error),
         }
     }
-    // One that is gone needs no end any more.
-    let _ = SockRef::from(to).shutdown(Shutdown::Write);
+    let to = SockRef::from(to);
+    // Its close waits for what is on its way again. One that is gone needs no end any more.
+    let _ = to.set_linger(None);
+    let _ = to.shutdown(Shutdown::Write);
     Ok(())
 }
 

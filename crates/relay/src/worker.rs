@@ -21,6 +21,9 @@ use crate::limits::Limits;
 const KEEPALIVE: Duration = Duration::from_secs(15);
 /// So many questions without an answer end a connection.
 const KEEPALIVE_RETRIES: u32 = 9;
+/// What the kernel keeps for a socket beyond what is on its way. Without a bound it is some megabytes for each that does not read, and a
+/// few hundred of those use up what the whole machine has for TCP.
+const UNSENT_BYTES: u32 = 256 * 1024;
 
 /// A worker as the listener sees it.
 #[derive(Debug)]
@@ -100,9 +103,12 @@ async fn pass_on(client: Plain, dialer: &Dialer, room: &Room) -> io::Result<()> 
     join(&client, &member, room).await
 }
 
-fn prepared(socket: TcpStream) -> io::Result<TcpStream> {
-    socket.set_nodelay(true)?;
+/// Sets the options of every socket.
+pub(crate) fn prepared(socket: TcpStream) -> io::Result<TcpStream> {
+    let options = SockRef::from(&socket);
+    options.set_tcp_nodelay(true)?;
+    options.set_tcp_notsent_lowat(UNSENT_BYTES)?;
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE).with_retries(KEEPALIVE_RETRIES);
-    SockRef::from(&socket).set_tcp_keepalive(&keepalive)?;
+    options.set_tcp_keepalive(&keepalive)?;
     Ok(socket)
 }

@@ -4,6 +4,7 @@
 //! cairn-sim --seeds 20000 [--from 1]     seeds from a number on
 //! cairn-sim --seconds 60 [--from N]      fresh seeds, from the clock unless told otherwise, for so long
 //! cairn-sim --seed N                     one seed with its full trace on standard output
+//! cairn-sim --twice ...                  each seed twice: a second trace that differs from the first is a violation
 //! cairn-sim --set-back ...               a member is set back to an older copy of its directory in each run that can have it
 //! cairn-sim --table FILE                 the seeds of a table, one a line with what they once found; `plain` behind a seed is as --plain
 //! cairn-sim --plain ...                  runs without what only some have beside the plan: seeds of before 2026-11-24
@@ -31,6 +32,7 @@ struct Arguments {
     from: Option<u64>,
     table: Option<String>,
     planted: Option<String>,
+    twice: bool,
     options: Options,
 }
 
@@ -47,6 +49,7 @@ fn parse() -> Result<Arguments, String> {
             "--from" => arguments.from = Some(number(value()?)?),
             "--table" => arguments.table = Some(value()?),
             "--planted" => arguments.planted = Some(value()?),
+            "--twice" => arguments.twice = true,
             "--plain" => arguments.options.plain = true,
             "--set-back" => arguments.options.sets_back = true,
             "--clients-only" => arguments.options.clients_only = true,
@@ -127,6 +130,18 @@ fn found(failure: &Failure) -> String {
     format!("seed {0}: {1}\n  replay: make sim SEED={0}", failure.seed, failure.message)
 }
 
+/// Runs a seed twice. That both traces are equal is what makes a seed worth keeping.
+fn twice(seed: u64, options: Options) -> Result<Report, Failure> {
+    let traces = [Trace::on(), Trace::on()];
+    let [first, second] = traces.each_ref().map(|trace| sim::run(seed, options, trace.clone()));
+    let [one, other] = traces.map(|trace| trace.text());
+    if one != other {
+        let line = one.lines().zip(other.lines()).take_while(|(one, other)| one == other).count() + 1;
+        return Err(Failure { seed, message: format!("its second trace differs from its first in line {line}") });
+    }
+    first.and(second)
+}
+
 fn search(arguments: &Arguments) -> ExitCode {
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64;
     let from = arguments.from.unwrap_or(if arguments.seeds.is_some() { 1 } else { clock });
@@ -159,7 +174,8 @@ fn search(arguments: &Arguments) -> ExitCode {
             let fresh = (from.wrapping_add(number), false);
             let (seed, plain) = listed.as_ref().map_or(fresh, |listed| listed[number as usize]);
             let options = Options { plain: plain || arguments.options.plain, ..arguments.options };
-            let outcome = sim::run(seed, options, Trace::off());
+            let outcome =
+                if arguments.twice { twice(seed, options) } else { sim::run(seed, options, Trace::off()) };
             let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
             total.0 += 1;
             if total.0.is_multiple_of(1000) {

@@ -183,6 +183,52 @@ fn a_member_that_is_gone_is_found_after_its_last_words() {
 }
 
 #[test]
+fn what_is_cut_off_is_not_taken_for_whole() {
+    run(async {
+        // Either side, in the middle of what it says.
+        for member_fails in [true, false] {
+            let (client, near) = pair().await;
+            let (far, member) = pair().await;
+            let room = Room::new(4, 1 << 20);
+            let joined = tokio::task::spawn_local(async move { join(&near, &far, &room).await });
+            let (mut failing, mut other) = if member_fails { (member, client) } else { (client, member) };
+            failing.write_all(&noise(200_000)).await.expect("sent");
+            other.read_exact(&mut vec![0; 1000]).await.expect("read");
+            reset(failing);
+            let ended = other.read_to_end(&mut Vec::new()).await;
+            assert_eq!(ended.expect_err("no end").kind(), io::ErrorKind::ConnectionReset);
+            assert!(joined.await.expect("no panic").is_err());
+        }
+    });
+}
+
+#[test]
+fn the_kernel_keeps_little_for_one_that_does_not_read() {
+    run(async {
+        let (sender, from) = pair().await;
+        let (to, _silent) = pair().await;
+        let (from, to) = (crate::worker::prepared(from).expect("prepared"), crate::worker::prepared(to).expect("prepared"));
+        let to = Rc::new(to);
+        let own = to.clone();
+        tokio::task::spawn_local(async move { forward(&from, &own, &Room::new(4, 1 << 20)).await });
+        // Until the sender gets rid of nothing for a while.
+        let bytes = noise(1 << 20);
+        let mut still = 0;
+        while still < 20 {
+            still += 1;
+            while sender.try_write(&bytes).is_ok() {
+                still = 0;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let mut queued: libc::c_int = 0;
+        // SAFETY: the descriptor is open, and the pointer valid for the number that the call writes.
+        assert_eq!(unsafe { libc::ioctl(std::os::fd::AsRawFd::as_raw_fd(&*to), libc::TIOCOUTQ, &mut queued) }, 0);
+        assert!((1..1 << 19).contains(&queued), "{queued} bytes");
+    });
+}
+
+#[test]
 fn a_sender_that_falls_silent_keeps_no_pipe() {
     run(async {
         let (mut sender, from) = pair().await;

@@ -13,6 +13,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::Address;
 
+/// What the kernel keeps for a client beyond what is on its way to it. Without a bound it is some megabytes for each that does not read,
+/// and a few hundred of those use up what the whole machine has for TCP, the connections between members included.
+const UNSENT_BYTES: u32 = 256 * 1024;
+
 /// A socket that belongs to no thread yet.
 #[derive(Debug)]
 pub(crate) enum Socket {
@@ -27,7 +31,9 @@ impl Socket {
             Socket::Tcp(stream) => {
                 stream.set_nonblocking(true)?;
                 stream.set_nodelay(true)?;
-                SockRef::from(stream).set_tcp_user_timeout(Some(write_timeout))
+                let options = SockRef::from(stream);
+                options.set_tcp_notsent_lowat(UNSENT_BYTES)?;
+                options.set_tcp_user_timeout(Some(write_timeout))
             }
             Socket::Unix(stream) => stream.set_nonblocking(true),
         }
