@@ -109,7 +109,7 @@ func (l *load) start(rate float64) {
 			l.t.Fatal(err)
 		}
 		w.seenUpTo, w.due = w.last, map[int]bool{}
-		events := w.client.Watch(clientv3.WithRequireLeader(contexts[1]), fmt.Sprintf("soak/%02d/", w.number), clientv3.WithPrefix(), clientv3.WithRev(now.Header.Revision+1))
+		events := w.client.Watch(contexts[1], fmt.Sprintf("soak/%02d/", w.number), clientv3.WithPrefix(), clientv3.WithRev(now.Header.Revision+1))
 		l.watching.Go(func() { w.watch(contexts[1], events) })
 		l.writing.Go(func() { w.requests(contexts[0], pause) })
 	}
