@@ -174,8 +174,7 @@ fn search(arguments: &Arguments) -> ExitCode {
             let fresh = (from.wrapping_add(number), false);
             let (seed, plain) = listed.as_ref().map_or(fresh, |listed| listed[number as usize]);
             let options = Options { plain: plain || arguments.options.plain, ..arguments.options };
-            let outcome =
-                if arguments.twice { twice(seed, options) } else { sim::run(seed, options, Trace::off()) };
+            let outcome = if arguments.twice { twice(seed, options) } else { sim::run(seed, options, Trace::off()) };
             let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
             total.0 += 1;
             if total.0.is_multiple_of(1000) {

@@ -207,7 +207,8 @@ fn the_kernel_keeps_little_for_one_that_does_not_read() {
     run(async {
         let (sender, from) = pair().await;
         let (to, _silent) = pair().await;
-        let (from, to) = (crate::worker::prepared(from).expect("prepared"), crate::worker::prepared(to).expect("prepared"));
+        let (from, to) =
+            (crate::worker::prepared(from).expect("prepared"), crate::worker::prepared(to).expect("prepared"));
         let to = Rc::new(to);
         let own = to.clone();
         tokio::task::spawn_local(async move { forward(&from, &own, &Room::new(4, 1 << 20)).await });
