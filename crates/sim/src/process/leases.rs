@@ -22,7 +22,9 @@ impl Machine {
             return;
         }
         self.checkpointed_us = env.now_us;
-        let long = self.lessor.long_leases(1);
+        let mut long = self.lessor.long_leases(1);
+        // They come in the order of a map, which is another in each run; the trace and the entry must not be.
+        long.sort_unstable();
         let left = self.lessor.note(&long, self.clock.now_ms(env));
         let checkpoints: Vec<LeaseCheckpoint> =
             left.into_iter().map(|(id, remaining_ttl)| LeaseCheckpoint { id, remaining_ttl }).collect();
