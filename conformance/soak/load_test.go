@@ -77,9 +77,9 @@ func newLoad(t *testing.T, cluster *harness.Cluster) *load {
 }
 
 // measure runs all workers without a pause, and returns requests per second.
-func (l *load) measure(time_ time.Duration) float64 {
+func (l *load) measure(span time.Duration) float64 {
 	l.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time_)
+	ctx, cancel := context.WithTimeout(context.Background(), span)
 	defer cancel()
 	var done atomic.Int64
 	var all sync.WaitGroup
@@ -92,7 +92,7 @@ func (l *load) measure(time_ time.Duration) float64 {
 		})
 	}
 	all.Wait()
-	return float64(done.Load()) / time_.Seconds()
+	return float64(done.Load()) / span.Seconds()
 }
 
 // start begins the load at a rate, and the watches.
