@@ -25,7 +25,7 @@ cluster: build
 
 # Everything CI runs; the stages joined by `+` run beside each other. docs/ci.md has their times.
 test:
-	@.ci/stages tools unit+programs conformance+clients+lint+fuzz-short published+faults reliability+sim-short
+	@.ci/stages tools unit+programs conformance+clients+lint+fuzz-short+reliability published+faults attacks-short+sim-short
 
 # What CI does not run, one stage after the other, and to the end although one fails: SEEDS=n (100,000) fresh ones of the simulator, else as each target has it. docs/ci.md has what each needs.
 nightly:
@@ -232,9 +232,9 @@ catch-up: build
 catch-up-mixed: build
 	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 60m -run TestCatchUpOfBothKinds ./catchup
 
-# Kills, failing syncs, full disks, stalled clients, attacks, in the sizes of CI. What is judged by time has a target of its own.
+# Kills, failing syncs, full disks, stalled clients, in the sizes of CI. What is judged by time has a target of its own.
 reliability: build
-	cd conformance && CAIRN_BIN=$(BIN) go test -p 1 -count=1 -timeout 20m -skip 'TestNeighbours|TestRolling' ./reliability ./attacks
+	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -timeout 20m -skip 'TestNeighbours|TestRolling' ./reliability
 
 # A member under load on a disk that drops what was not synced: KILLS=n (500) kills, 100 failing calls, a slow, full and read-only disk, wrong clocks.
 lying-disk: build
@@ -253,6 +253,10 @@ neighbours: build
 isolation: build
 	cd conformance && ISOLATION=1 CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 20m -run TestIsolation ./sharing
 	cd conformance && ISOLATION=1 SERVER=etcd CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 20m -run TestIsolation ./sharing
+
+# Each attack for a second beside a good client. Not beside other tests in CI: it bounds that client's p99.
+attacks-short: build
+	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -timeout 20m ./attacks
 
 # Each attack for a minute beside a good client, as the table of docs/reliability.md; needs an idle machine for 45 minutes.
 attacks: build
