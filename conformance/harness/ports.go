@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 )
@@ -72,10 +73,15 @@ func reserve(t testing.TB, dir string, port int, distances []int) bool {
 	return true
 }
 
+// firstStart does what Go does once before the first start of a program: it
+// forks without taking the lock, to see what the system can.
+var firstStart = sync.OnceFunc(func() { _, _ = os.FindProcess(os.Getpid()) })
+
 // free tells whether nobody listens at the port. No program may be started
 // meanwhile: until it runs, the new process holds a copy of each of our
 // sockets, so the port would stay taken although we have closed it.
 func free(port int) bool {
+	firstStart()
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
