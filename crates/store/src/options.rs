@@ -1,6 +1,7 @@
 //! Options of a store.
 
 use api::limits;
+use std::time::Duration;
 
 /// Settings of a store. Those that decide what an entry does must be equal on all members.
 #[derive(Clone, Debug)]
@@ -28,6 +29,9 @@ pub struct Options {
     pub rest: fn(),
     /// Called by a read between two strides of keys, while it holds no lock: a shell may let others have the processor.
     pub pause: fn(),
+    /// The processor's time of the calling thread. With it [`Sink::worked`](crate::Sink::worked) tells what the deletions and transactions
+    /// took.
+    pub thread_time: Option<fn() -> Duration>,
 }
 
 impl Default for Options {
@@ -43,6 +47,7 @@ impl Default for Options {
             compaction_batch_versions: 0,
             rest: || {},
             pause: || {},
+            thread_time: None,
         }
     }
 }

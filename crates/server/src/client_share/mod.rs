@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-/// What a call costs beside what is measured: taking it from its socket, the log, applying.
+/// What a call costs beside what is measured: taking it from its socket, the log, applying a put.
 const CALL_US: u64 = 2;
 /// Copying and sending so many bytes takes about a microsecond.
 const BYTES_PER_US: usize = 2048;
@@ -60,6 +60,11 @@ pub(crate) fn measured<T>(work: impl FnOnce() -> T) -> T {
     let done = work();
     WORKED_US.set(micros(thread_time::now().saturating_sub(since)));
     done
+}
+
+/// Something else has worked so much for the answer that this thread gives next.
+pub(crate) fn worked(time: Duration) {
+    WORKED_US.set(micros(time));
 }
 
 /// That answer has been given, or is not given after all: what was worked for it counts for no other.

@@ -4,6 +4,7 @@
 
 use super::inbox::{Released, Waiter};
 use super::{Node, Outcome, trail};
+use crate::client_share;
 use crate::metrics::{Answered, Operation, Written};
 use api::{Message, raftpb};
 use contain::lock;
@@ -314,11 +315,22 @@ fn answered_with(outcome: &Outcome) -> Answered {
     Answered { count, bytes }
 }
 
+/// What came of one entry.
+struct Ready {
+    index: u64,
+    request_id: u64,
+    outcome: Outcome,
+    /// What applying it took of the processor; 0 where that is not measured.
+    worked: Duration,
+}
+
 /// Gathers outcomes and hands them out in batches: one lock finds the waiters of a whole batch.
 struct Outcomes<'a> {
     node: &'a Arc<Node>,
     entries: &'a [raftpb::Entry],
-    ready: Vec<(u64, (u64, Outcome))>,
+    ready: Vec<Ready>,
+    /// What applying took for the next outcome, where that is measured.
+    worked: Duration,
     changes: Vec<raftpb::ConfChange>,
     committed: Instant,
     /// When applying began for the outcomes in `ready`.
@@ -328,7 +340,7 @@ struct Outcomes<'a> {
 impl<'a> Outcomes<'a> {
     fn new(node: &'a Arc<Node>, entries: &'a [raftpb::Entry], committed: Instant, began: Instant) -> Self {
         let ready = Vec::with_capacity(OUTCOMES_MAX.min(entries.len()));
-        Outcomes { node, entries, ready, changes: Vec::new(), committed, began }
+        Outcomes { node, entries, ready, worked: Duration::ZERO, changes: Vec::new(), committed, began }
     }
 
     /// The payload of the entry at `index`.
@@ -349,12 +361,13 @@ impl<'a> Outcomes<'a> {
         self.began = now;
         let ready = std::mem::take(&mut self.ready);
         let mut synced = Vec::with_capacity(ready.len());
-        node.metrics.stages.synced_at(ready.iter().map(|(_, (index, _))| *index), |at| synced.push(at));
+        node.metrics.stages.synced_at(ready.iter().map(|ready| ready.index), |at| synced.push(at));
         let waiting: Vec<_> =
-            node.pending.with(|pending| ready.iter().map(|(request_id, _)| pending.take(*request_id)).collect());
+            node.pending.with(|pending| ready.iter().map(|ready| pending.take(ready.request_id)).collect());
         let mut answered = 0;
         // In the order of the log: a lease that is revoked and granted again must end up with its new deadline.
-        for ((waiting, (_, (index, outcome))), synced) in waiting.into_iter().zip(ready).zip(synced) {
+        for ((waiting, ready), synced) in waiting.into_iter().zip(ready).zip(synced) {
+            let Ready { index, outcome, worked, .. } = ready;
             let payload = self.payload(index);
             let operation = Operation::of_entry(payload);
             node.metrics.applies.observe(operation, outcome.is_ok(), share);
@@ -377,7 +390,9 @@ impl<'a> Outcomes<'a> {
                 };
                 node.metrics.stages.written(&written);
                 let slow = (took > node.config.warning_unary_request).then(|| answered_with(&outcome));
+                client_share::worked(worked);
                 done.end(outcome);
+                client_share::unmeasured();
                 if let Some(slow) = slow {
                     node.metrics.slow.wrote(payload, took, &written, slow);
                 }
@@ -410,6 +425,10 @@ impl Sink for Outcomes<'_> {
         self.node.metrics.operations.applied(counts);
     }
 
+    fn worked(&mut self, time: Duration) {
+        self.worked = time;
+    }
+
     fn done(&mut self, index: u64, request_id: u64, outcome: Outcome) {
         // This must happen before the entry counts as applied: its token must be known by then.
         if let Ok(Response::Auth(_, event)) = &outcome {
@@ -418,7 +437,7 @@ impl Sink for Outcomes<'_> {
         if matches!(outcome, Ok(Response::Auth(..) | Response::Alarm(_))) {
             trail::tell(self.node, index, self.payload(index));
         }
-        self.ready.push((request_id, (index, outcome)));
+        self.ready.push(Ready { index, request_id, outcome, worked: std::mem::take(&mut self.worked) });
         if self.ready.len() >= OUTCOMES_MAX {
             self.hand_out();
         }

@@ -16,6 +16,7 @@ use crate::metrics::Metrics;
 use crate::observer::{self, Link};
 use crate::overload::Class;
 use crate::services::Shares;
+use crate::system::thread_time;
 use crate::tls::Tls;
 use crate::yield_cpu;
 use budget::Budget;
@@ -261,6 +262,7 @@ pub(crate) fn start_on(
         compaction_batch_versions: config.compaction_batch_versions,
         rest: yield_cpu::rest,
         pause: yield_cpu::pause,
+        thread_time: (config.transport.client_share > 0).then_some(thread_time::now),
     };
     let opened = store::open(disk.clone(), &dir.store, options)?;
     for damage in &opened.passed_over {

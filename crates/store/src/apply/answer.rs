@@ -6,6 +6,7 @@ use crate::state::auth::AuthEvent;
 use api::Error;
 use api::etcdserverpb::*;
 use api::raftpb;
+use std::time::Duration;
 
 /// What an entry is answered with. Headers carry the revision; the server fills in ids and term.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +32,9 @@ pub enum Response {
 pub trait Sink {
     /// What the entries since the last call did, before their results are told.
     fn counted(&mut self, _counts: &Counts) {}
+    /// Applying took this much of the processor, for the request that [`Sink::done`] tells next. Only of deletions and transactions, and
+    /// only with [`Options::thread_time`](crate::Options).
+    fn worked(&mut self, _time: Duration) {}
     /// The request with this id was applied, by the entry at `index`.
     fn done(&mut self, index: u64, request_id: u64, result: Result<Response, Error>);
     /// A configuration change was recorded, and Raft must be told. One that the cluster refuses comes with node id 0, which
@@ -84,7 +88,7 @@ pub enum Fatal {
 
 /// What a stride has for its [`Sink`] once it is committed.
 pub(super) enum Outcome {
-    Done { index: u64, request_id: u64, result: Result<Response, Error> },
+    Done { index: u64, request_id: u64, result: Result<Response, Error>, worked: Option<Duration> },
     ConfChange { index: u64, change: raftpb::ConfChange },
     OverQuota(Response),
 }

@@ -24,6 +24,7 @@ use api::limits::{APPLY_STRIDE_OPS, TXN_ANSWER_BYTES_MAX};
 use api::raftpb;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Room for changes that is kept between strides. A deletion may have needed room for millions.
 const CHANGES_KEPT: usize = 16 * 1024;
@@ -53,6 +54,8 @@ pub struct Applier {
     conf_changes_pending: usize,
     /// Bytes of pairs in the answer to the present entry, including those left out because they are too many.
     pub(super) answer_bytes: usize,
+    /// What the present entry took of the processor, where that is measured.
+    pub(super) worked: Option<Duration>,
     pub(super) corrupt: bool,
     pub(super) no_space: bool,
     pub(crate) failed: bool,
@@ -77,6 +80,7 @@ impl Applier {
             installed_at: None,
             conf_changes_pending: 0,
             answer_bytes: 0,
+            worked: None,
             corrupt: false,
             no_space: false,
             failed: false,
@@ -170,7 +174,7 @@ impl Applier {
                     self.revision += 1;
                     self.sub = 0;
                 }
-                self.outcomes.push(Outcome::Done { index, request_id, result });
+                self.outcomes.push(Outcome::Done { index, request_id, result, worked: self.worked.take() });
             }
             raftpb::EntryType::EntryConfChange => {
                 let change = raftpb::ConfChange::decode(data).map_err(undecodable)?;
@@ -199,7 +203,8 @@ impl Applier {
         }
         self.conf_changes_pending += 1;
         self.outcomes.push(Outcome::ConfChange { index, change });
-        self.outcomes.push(Outcome::Done { index, request_id, result: result.map(|()| Response::None) });
+        let result = result.map(|()| Response::None);
+        self.outcomes.push(Outcome::Done { index, request_id, result, worked: None });
     }
 
     /// Forgets what belongs to the state before an installed snapshot.
@@ -268,7 +273,12 @@ impl Applier {
         sink.counted(&std::mem::take(&mut self.counts));
         for outcome in self.outcomes.drain(..) {
             match outcome {
-                Outcome::Done { index, request_id, result } => sink.done(index, request_id, result),
+                Outcome::Done { index, request_id, result, worked } => {
+                    if let Some(time) = worked {
+                        sink.worked(time);
+                    }
+                    sink.done(index, request_id, result);
+                }
                 Outcome::ConfChange { index, change } => sink.conf_change(index, change),
                 Outcome::OverQuota(response) => sink.over_quota(&response),
             }

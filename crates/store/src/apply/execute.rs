@@ -41,14 +41,14 @@ impl Applier {
         let result = match command {
             Command::Put(request) => self.put(request).map(Response::Put),
             Command::DeleteRange(request) => {
-                let response = self.delete_range(&request);
+                let response = self.measured(|applier| applier.delete_range(&request));
                 self.check_answer().map(|()| Response::DeleteRange(response))
             }
             Command::Txn(request) => {
                 if newest_revision_named(&request) > self.store.revision() {
                     self.commit(sink)?;
                 }
-                self.txn(request)?.map(Response::Txn)
+                self.measured(|applier| applier.txn(request))?.map(Response::Txn)
             }
             Command::Range(request) => self.logged_range(&request, sink)?.map(Response::Range),
             Command::Compaction(request) => self.compact(request.revision).map(Response::Compaction),
@@ -93,6 +93,15 @@ impl Applier {
             }
             result => Ok(result),
         }
+    }
+
+    /// Does what may take long, and notes how long it took, where that is to be told.
+    fn measured<T>(&mut self, work: impl FnOnce(&mut Applier) -> T) -> T {
+        let Some(thread_time) = self.store.options.thread_time else { return work(self) };
+        let since = thread_time();
+        let done = work(self);
+        self.worked = Some(thread_time().saturating_sub(since));
+        done
     }
 
     /// Whether the author of an entry may have what it asks for. Asked before it was proposed too, but users and permissions may

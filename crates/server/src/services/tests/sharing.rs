@@ -7,23 +7,31 @@ use crate::test_support::{Pending, Rig};
 use api::Error;
 use api::etcdserverpb::{
     AuthUserAddRequest, AuthUserAddResponse, AuthUserGrantRoleRequest, AuthUserGrantRoleResponse, LeaseGrantRequest,
-    LeaseGrantResponse, PutRequest, PutResponse, RangeRequest, RangeResponse,
+    LeaseGrantResponse, PutRequest, PutResponse, RangeRequest, RangeResponse, RequestOp, TxnRequest, TxnResponse,
+    range_request::{SortOrder, SortTarget},
+    request_op::Request,
 };
 
 const RANGE: &str = "/etcdserverpb.KV/Range";
 const KEYS: usize = 500;
 
+/// Tokens of two users who may do everything.
+fn two_users(rig: &Rig) -> (String, String) {
+    let root = rig.enable_auth();
+    let user = AuthUserAddRequest { name: "other".into(), password: "pw".into(), ..Default::default() };
+    let _: AuthUserAddResponse = rig.call("/etcdserverpb.Auth/UserAdd", Some(&root), &user).expect("a user");
+    let grant = AuthUserGrantRoleRequest { user: "other".into(), role: "root".into() };
+    let _: AuthUserGrantRoleResponse =
+        rig.call("/etcdserverpb.Auth/UserGrantRole", Some(&root), &grant).expect("granted");
+    let other = rig.log_in("other", "pw").expect("a token");
+    (root, other)
+}
+
 #[test]
 fn who_has_its_share_waits_and_others_do_not() {
     let rig = Rig::start(&["--client-share=1", "--queue-limits=shares=8"]);
     fill(&rig, KEYS);
-    let greedy = rig.enable_auth();
-    let user = AuthUserAddRequest { name: "other".into(), password: "pw".into(), ..Default::default() };
-    let _: AuthUserAddResponse = rig.call("/etcdserverpb.Auth/UserAdd", Some(&greedy), &user).expect("a user");
-    let grant = AuthUserGrantRoleRequest { user: "other".into(), role: "root".into() };
-    let _: AuthUserGrantRoleResponse =
-        rig.call("/etcdserverpb.Auth/UserGrantRole", Some(&greedy), &grant).expect("granted");
-    let other = rig.log_in("other", "pw").expect("a token");
+    let (greedy, other) = two_users(&rig);
     let everything = RangeRequest { key: "\0".into(), range_end: "\0".into(), ..Default::default() };
     let list = || rig.begin(RANGE, Some(&greedy), &everything);
     let get = || {
@@ -55,6 +63,34 @@ fn who_has_its_share_waits_and_others_do_not() {
     let before = waited();
     (0..10).for_each(|_| get());
     assert_eq!(waited(), before, "gets of the other client are within its share");
+}
+
+#[test]
+fn what_a_transaction_takes_where_it_is_applied_counts() {
+    let rig = Rig::start(&["--client-share=1"]);
+    fill(&rig, KEYS);
+    let (greedy, other) = two_users(&rig);
+    // It looks at all keys for an answer of one: without what applying took, 50 of them cost less than a client may take at a time.
+    let sorted = RangeRequest {
+        key: "\0".into(),
+        range_end: "\0".into(),
+        limit: 1,
+        sort_order: SortOrder::Descend.into(),
+        sort_target: SortTarget::Value.into(),
+        ..Default::default()
+    };
+    let put = PutRequest { key: "k".into(), ..Default::default() };
+    let op = |request| RequestOp { request: Some(request) };
+    let success = vec![op(Request::RequestRange(sorted)), op(Request::RequestPut(put))];
+    let txn = TxnRequest { success, ..Default::default() };
+    for _ in 0..50 {
+        let one = RangeRequest { key: "none".into(), ..Default::default() };
+        let _: RangeResponse = rig.call(RANGE, Some(&other), &one).expect("somebody else is there");
+        let answer: TxnResponse = rig.call("/etcdserverpb.KV/Txn", Some(&greedy), &txn).expect("a transaction");
+        assert!(answer.succeeded);
+    }
+    let waited = rig.node().client_shares.as_ref().expect("the flag is given").waited();
+    assert!(waited > 0);
 }
 
 #[test]
