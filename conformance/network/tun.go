@@ -21,15 +21,9 @@ const deviceName = "tun0"
 
 // newSpace makes a namespace whose device has the address, in a /24.
 func newSpace(address string) (*space, error) {
-	made := make(chan error)
 	s := &space{}
-	// On a thread of its own that ends with the goroutine, because it is left
-	// in the new namespace.
-	go func() {
-		runtime.LockOSThread()
-		made <- s.make(address)
-	}()
-	if err := <-made; err != nil {
+	unshare := func() error { return unix.Unshare(unix.CLONE_NEWNET) }
+	if err := elsewhere(unshare, func() error { return s.equip(address) }); err != nil {
 		s.close()
 		return nil, fmt.Errorf("a network namespace for %s: %w", address, err)
 	}
@@ -44,13 +38,6 @@ func adoptSpace(address string) (*space, error) {
 		return nil, fmt.Errorf("a device for %s: %w", address, err)
 	}
 	return s, nil
-}
-
-func (s *space) make(address string) error {
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		return fmt.Errorf("unshare: %w", err)
-	}
-	return s.equip(address)
 }
 
 // equip gives the namespace of this thread its devices.
@@ -93,17 +80,25 @@ func (s *space) equip(address string) error {
 // run runs a function on a thread inside the namespace. Sockets and processes
 // that it makes stay there.
 func (s *space) run(function func() error) error {
+	return elsewhere(func() error { return unix.Setns(int(s.namespace.Fd()), unix.CLONE_NEWNET) }, function)
+}
+
+// elsewhere enters a namespace, runs a function there, and goes back. The thread
+// must not end instead: with it would end what it has started for other tests.
+func elsewhere(enter, function func() error) error {
 	runtime.LockOSThread()
 	before, err := os.Open(threadNamespace())
 	if err != nil {
+		runtime.UnlockOSThread()
 		return err
 	}
 	defer before.Close()
-	if err := unix.Setns(int(s.namespace.Fd()), unix.CLONE_NEWNET); err != nil {
+	if err := enter(); err != nil {
+		runtime.UnlockOSThread()
 		return fmt.Errorf("enter the namespace: %w", err)
 	}
 	defer func() {
-		// A thread that cannot go back stays locked, so it ends with its goroutine.
+		// One that cannot go back stays locked, so it ends with its goroutine.
 		if unix.Setns(int(before.Fd()), unix.CLONE_NEWNET) == nil {
 			runtime.UnlockOSThread()
 		}
