@@ -30,6 +30,8 @@ pub(crate) struct Extras {
     pub(crate) tokens_expire: bool,
     /// Puts that keep a value or a lease or want the previous pair, equal watches, roles that are deleted, disks that are full for a moment.
     pub(crate) is_varied: bool,
+    /// Observers beside the members.
+    pub(crate) observers: usize,
 }
 
 impl Extras {
@@ -47,6 +49,7 @@ impl Extras {
             has_tokens: false,
             tokens_expire: false,
             is_varied: false,
+            observers: 0,
         };
         if random.chance(20) {
             extras.quota_puts = Some(8 + random.below(40));
@@ -54,6 +57,9 @@ impl Extras {
         extras.has_tokens = extras.has_users && random.chance(60);
         extras.tokens_expire = random.chance(30);
         extras.is_varied = random.chance(50);
+        if random.chance(25) {
+            extras.observers = 1 + random.below(2) as usize;
+        }
         extras
     }
 }

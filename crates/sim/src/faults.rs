@@ -206,7 +206,8 @@ impl World {
         let through = leader.unwrap_or(victim);
         let learner = members.learners.first().copied();
         let count = members.voters.len() + members.learners.len();
-        let has_room = count < self.env.plan.hosts_max && self.hosts.len() < self.env.plan.founders + HOSTS_ADDED_MAX;
+        let first = self.env.plan.founders + self.env.plan.extras.observers;
+        let has_room = count < self.env.plan.hosts_max && self.hosts.len() < first + HOSTS_ADDED_MAX;
         match self.env.random.below(4) {
             0 if has_room => self.add(through, raftpb::ConfChangeType::ConfChangeAddNode),
             1 if has_room => self.add(through, raftpb::ConfChangeType::ConfChangeAddLearnerNode),

@@ -87,23 +87,24 @@ impl World {
         self.env.after(CHECK_EVERY_US, Event::Finale);
     }
 
-    /// Members of the newest configuration, voters first.
+    /// Members of the newest configuration, those that take writes first: voters, and then the observers beside them.
     fn members(&self) -> (Vec<usize>, Vec<usize>) {
         let Some((_, state)) = self.env.ledger.newest_conf_state() else { return (Vec::new(), Vec::new()) };
         let host = |id: &u64| self.env.addresses.get(id).copied();
-        (state.voters.iter().filter_map(host).collect(), state.learners.iter().filter_map(host).collect())
+        let writers = state.voters.iter().filter_map(host).chain(self.observing()).collect();
+        (writers, state.learners.iter().filter_map(host).collect())
     }
 
     /// The first condition that does not hold yet, as a text.
     fn missing(&self) -> Option<String> {
-        let (voters, learners) = self.members();
-        if voters.is_empty() {
+        let (writers, learners) = self.members();
+        if writers.is_empty() {
             return Some("no members".into());
         }
-        if let Some(voter) = voters.iter().find(|voter| !self.finale.written.contains_key(voter)) {
-            return Some(format!("no write through {voter}"));
+        if let Some(writer) = writers.iter().find(|writer| !self.finale.written.contains_key(writer)) {
+            return Some(format!("no write through {writer}"));
         }
-        if let Some(member) = voters.iter().chain(&learners).find(|member| !self.finale.read.contains_key(member)) {
+        if let Some(member) = writers.iter().chain(&learners).find(|member| !self.finale.read.contains_key(member)) {
             return Some(format!("no read through {member}"));
         }
         // Nobody renews them any more.
@@ -111,7 +112,7 @@ impl World {
             return Some(format!("lease {lease} does not end"));
         }
         let last = self.env.ledger.last_committed();
-        for member in voters.iter().chain(&learners) {
+        for member in writers.iter().chain(&learners) {
             let Some(process) = &self.hosts[*member].process else { return Some(format!("{member} does not run")) };
             if !process.has_applied(last) {
                 return Some(format!("{member} is not at {last}: {:?}", process.status()));
@@ -121,11 +122,11 @@ impl World {
     }
 
     fn probe(&mut self) {
-        let (voters, learners) = self.members();
-        for host in voters.iter().chain(&learners).copied() {
+        let (writers, learners) = self.members();
+        for host in writers.iter().chain(&learners).copied() {
             let under_way =
                 |is_write: bool, world: &World| world.finale.probes.values().any(|probe| *probe == (is_write, host));
-            if voters.contains(&host) && !self.finale.written.contains_key(&host) && !under_way(true, self) {
+            if writers.contains(&host) && !self.finale.written.contains_key(&host) && !under_way(true, self) {
                 let id = self.env.request_id();
                 let header = Some(RequestHeader { id, ..Default::default() });
                 let put = Some(PutRequest { key: "end".into(), value: format!("v{id}").into(), ..Default::default() });
@@ -152,14 +153,14 @@ impl World {
 
     /// Checks that all members have the same data, and that it is the result of the acknowledged writes.
     fn check_agreement(&mut self) {
-        let (voters, learners) = self.members();
+        let (writers, learners) = self.members();
         let model = self.env.history.model();
         let last = self.env.ledger.last_committed();
         assert!(model.index() == last, "entry {last} is committed, but only {} applied", model.index());
         let expected = model.read(&[0], &[0], model.revision());
         let leases: Vec<(i64, i64, i64)> = model.leases().collect();
         let mut hashes = Vec::new();
-        for member in voters.iter().chain(&learners) {
+        for member in writers.iter().chain(&learners) {
             let Some(process) = &self.hosts[*member].process else { continue };
             let all = RangeRequest { key: vec![0].into(), range_end: vec![0].into(), ..Default::default() };
             let held = process.machine.store.range(&all);
@@ -187,7 +188,7 @@ impl World {
             hashes.push((hash.hash, process.machine.store.hash()));
         }
         assert!(hashes.windows(2).all(|two| two[0] == two[1]), "members hash differently: {hashes:?}");
-        let members: Vec<usize> = voters.into_iter().chain(learners).collect();
+        let members: Vec<usize> = writers.into_iter().chain(learners).collect();
         self.check_live_bytes(&members);
         self.check_watches(&members);
     }

@@ -140,6 +140,7 @@ impl History {
                 assert!(operation.applied.is_none(), "operation {number} was applied, and is refused");
                 State::Refused
             }
+            Answer::ReadIndex { .. } => State::Done,
             Answer::Unknown => State::Unknown,
         };
         if !was_pending {

@@ -2,6 +2,7 @@
 
 use crate::env::Env;
 use crate::mutation::Mutation;
+use crate::observers::Outbox;
 use crate::operation::State;
 use crate::process::{Parts, PowerCut, Process, disk_result};
 use crate::schedule::Event;
@@ -36,6 +37,15 @@ pub(crate) struct Host {
     pub(crate) is_gone: bool,
     /// Whether a start is scheduled.
     pub(crate) is_starting: bool,
+    /// What it knows as an observer; `None` on the machine of a member.
+    pub(crate) observing: Option<Observing>,
+}
+
+/// What the machine of an observer keeps beside its data.
+#[derive(Default)]
+pub(crate) struct Observing {
+    /// It had everything at some time: from then on a start shows what is there.
+    pub(crate) was_level: bool,
 }
 
 /// The machines of a new cluster.
@@ -72,7 +82,19 @@ impl Host {
             process: None,
             is_gone: false,
             is_starting: false,
+            observing: None,
         }
+    }
+
+    /// The machine of an observer.
+    pub(crate) fn observing(index: usize, cluster_id: u64) -> Host {
+        Host { observing: Some(Observing::default()), ..Host::joining(index, cluster_id) }
+    }
+
+    /// Whether clients that watch may connect: an observer has them wait until it is level.
+    pub(crate) fn serves_watches(&self) -> bool {
+        let process = self.process.as_ref();
+        process.is_some_and(|process| process.machine.outbox.as_ref().is_none_or(Outbox::is_published))
     }
 
     pub(crate) fn cluster_id(&self) -> u64 {
@@ -183,7 +205,8 @@ impl Host {
         };
         let (mut wal, recovered) = disk_result(
             &self.disk,
-            match applied.installed {
+            // An observer has acknowledged nothing: what its log lacks comes again.
+            match applied.installed || self.observing.is_some() {
                 true => Wal::open_installed(disk, &log_dir, &from, log_options),
                 false => Wal::open(disk, &log_dir, &from, log_options),
             },
@@ -191,12 +214,12 @@ impl Host {
         let mut restored = Restored {
             hard_state: recovered.hard_state,
             entries: recovered.entries,
-            newest_applied: Vec::new(),
+            newest_applied: if self.observing.is_some() { recovered.applied } else { Vec::new() },
             applied: applied.index,
             applied_term: applied.term,
             conf_state: applied.conf_state.clone(),
             joined: Vec::new(),
-            observes: false,
+            observes: self.observing.is_some(),
         };
         if let Some(first) = self.founding.as_ref().filter(|_| applied.index == 0 && restored.entries.is_empty()) {
             let mut entries = first.entries.iter().map(|entry| EntryRef {
@@ -229,7 +252,8 @@ impl Host {
             Err(error) => panic!("{:x} cannot start: {error}", self.id),
         };
         let (host, boot, id, disk) = (self.index, self.boots, self.id, self.disk.clone());
-        Ok(Process::new(env, Parts { host, boot, id, raft, applier: opened.applier, wal, disk, log }))
+        let outbox = self.observing.as_ref().map(|observing| Outbox::new(observing.was_level, &raft));
+        Ok(Process::new(env, Parts { host, boot, id, raft, applier: opened.applier, wal, disk, log, outbox }))
     }
 
     /// Checks that the state restored from the disk has everything that was durable.

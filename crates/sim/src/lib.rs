@@ -7,7 +7,8 @@
 //! The parts: [`plan`] (what a seed decides), [`world`] (the clock and its events), [`host`] (a machine with a disk), [`process`]
 //! (a running member: drives a replica as its contract says), [`network`], [`client`], [`faults`], [`transfer`] (snapshots).
 //! What is checked: [`ledger`] (Raft, at every step), [`history`] with [`model`] (what clients see, at every answer), [`watches`]
-//! (what watches are promised, at every response), [`finale`] (recovery and agreement at the end). [`extras`] says what only some runs have. [`mutation`] has the mistakes that prove the checks.
+//! (what watches are promised, at every response), [`finale`] (recovery and agreement at the end). [`extras`] says what only some runs have,
+//! [`observers`] among it. [`mutation`] has the mistakes that prove the checks.
 
 mod admin;
 mod client;
@@ -26,6 +27,7 @@ mod ledger;
 mod model;
 mod mutation;
 mod network;
+mod observers;
 mod operation;
 mod operator;
 mod permissions;

@@ -12,6 +12,10 @@ pub enum Mutation {
     ReusesReadContext,
     /// A mistake in the threads around the replica: a leader's writes are answered as soon as they are in its log.
     AcknowledgesBeforeCommit,
+    /// A mistake in the threads around the replica: who is followed answers an observer's question for a read index at once.
+    AnswersObserversAtOnce,
+    /// A mistake in the threads around the replica: observers are sent what is in the log, committed or not.
+    SendsObserversUncommitted,
     /// A mistake in the store: in the code that ships, in a build with the feature `mistakes`.
     #[cfg(feature = "mistakes")]
     Store(store::Mistake),
@@ -21,7 +25,7 @@ pub enum Mutation {
 }
 
 /// The mistakes that every build of the simulator knows.
-const ALWAYS: [Mutation; 19] = [
+const ALWAYS: [Mutation; 21] = [
     Mutation::Replica(Mistake::AcknowledgesBeforeSync),
     Mutation::Replica(Mistake::AcknowledgesAloneBeforeSync),
     Mutation::Replica(Mistake::VotesBeforeDurable),
@@ -41,11 +45,13 @@ const ALWAYS: [Mutation; 19] = [
     Mutation::Replica(Mistake::ReadsJoinEarlierQuestion),
     Mutation::Replica(Mistake::UrgentInAnyTerm),
     Mutation::Replica(Mistake::EndsLeasesEarly),
+    Mutation::AnswersObserversAtOnce,
+    Mutation::SendsObserversUncommitted,
 ];
 
 impl Mutation {
     /// The mistakes that every build of the simulator knows.
-    pub fn always() -> [Mutation; 19] {
+    pub fn always() -> [Mutation; 21] {
         ALWAYS
     }
 
@@ -65,12 +71,20 @@ impl Mutation {
     pub fn place(self) -> &'static str {
         match self {
             Mutation::Replica(_) => "replica",
-            Mutation::ReusesReadContext | Mutation::AcknowledgesBeforeCommit => "around replica",
+            Mutation::ReusesReadContext
+            | Mutation::AcknowledgesBeforeCommit
+            | Mutation::AnswersObserversAtOnce
+            | Mutation::SendsObserversUncommitted => "around replica",
             #[cfg(feature = "mistakes")]
             Mutation::Store(_) => "store",
             #[cfg(feature = "mistakes")]
             Mutation::Wal(_) => "wal",
         }
+    }
+
+    /// Whether only a run with observers can find it.
+    pub(crate) fn is_about_observers(self) -> bool {
+        matches!(self, Mutation::AnswersObserversAtOnce | Mutation::SendsObserversUncommitted)
     }
 
     /// The issue of etcd that is about this mistake, if it is one that etcd had.
@@ -124,6 +138,8 @@ impl fmt::Debug for Mutation {
             Mutation::Replica(mistake) => mistake.fmt(f),
             Mutation::ReusesReadContext => f.write_str("ReusesReadContext"),
             Mutation::AcknowledgesBeforeCommit => f.write_str("AcknowledgesBeforeCommit"),
+            Mutation::AnswersObserversAtOnce => f.write_str("AnswersObserversAtOnce"),
+            Mutation::SendsObserversUncommitted => f.write_str("SendsObserversUncommitted"),
             #[cfg(feature = "mistakes")]
             Mutation::Store(mistake) => mistake.fmt(f),
             #[cfg(feature = "mistakes")]

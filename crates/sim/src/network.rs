@@ -58,6 +58,13 @@ impl Network {
         (0..copies).map(|_| self.arrival(random, now_us, (from, to))).collect()
     }
 
+    /// How long a piece of a stream takes. What is lost is repeated, and takes longer.
+    pub(crate) fn delay(&self, random: &mut Random) -> u64 {
+        let lost = if random.chance(self.loss_percent) { 200_000 } else { 0 };
+        let late = if random.chance(self.late_percent) { random.below(self.late_us.max(1)) } else { 0 };
+        between(random, self.delay_us) + lost + late
+    }
+
     fn arrival(&mut self, random: &mut Random, now_us: u64, link: (usize, usize)) -> u64 {
         let mut time_us = now_us + between(random, self.delay_us);
         if random.chance(self.late_percent) {

@@ -18,6 +18,8 @@ pub(crate) enum Request {
     KeepAlive { lease: i64 },
     /// A leader transfer to member `to`.
     Transfer { to: u64 },
+    /// An observer asks for an index that is not before anything that was acknowledged when it asked.
+    ReadIndex,
 }
 
 /// The answer to a request.
@@ -29,6 +31,8 @@ pub(crate) enum Answer {
     Read { revision: i64, count: i64, kvs: Vec<KeyValue> },
     /// The lease lives for `ttl_seconds` from the request on.
     Renewed { lease: i64, ttl_seconds: i64 },
+    /// The index of the last entry applied, after a read index.
+    ReadIndex { applied: u64 },
     /// The request was refused and has no effect, now or later.
     Refused,
     /// The outcome is unknown.

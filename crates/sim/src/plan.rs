@@ -72,7 +72,12 @@ impl Plan {
         let founders = [1, 2, 3, 3, 3, 3, 4, 5, 5][random.below(9) as usize];
         let slow_network = random.chance(25);
         let kinds = crate::fault_kind::draw(random, founders);
-        let extras = if options.plain { Extras::default() } else { Extras::draw(seed) };
+        let mut extras = if options.plain { Extras::default() } else { Extras::draw(seed) };
+        extras.observers = match options.mutation {
+            None if options.sets_back => 0,
+            None => extras.observers,
+            Some(mutation) => usize::from(mutation.is_about_observers()),
+        };
         let mut plan = Plan {
             seed,
             founders,

@@ -16,7 +16,9 @@ pub(crate) use machine::{Machine, Read, Waiter};
 
 use crate::clock::Clock;
 use crate::env::Env;
-use crate::operation::{Answer, Request};
+use crate::mutation::Mutation;
+use crate::observers::Outbox;
+use crate::operation::{Answer, Operation, Request};
 use crate::plan::Form;
 use crate::schedule::Event;
 use crate::settings::Settings;
@@ -80,6 +82,7 @@ pub(crate) struct Parts {
     pub(crate) wal: Wal,
     pub(crate) disk: SimDisk,
     pub(crate) log: Shadow,
+    pub(crate) outbox: Option<Outbox>,
 }
 
 /// The time of a member.
@@ -129,6 +132,11 @@ impl Process {
         self.replica.begin(&mut Shell { machine: &mut self.machine, env }, now);
         self.wake(env);
         Ok(())
+    }
+
+    /// The Raft core, to be read.
+    pub(crate) fn raft(&self) -> &Member {
+        self.replica.raft()
     }
 
     pub(crate) fn status(&self) -> Status {
@@ -190,8 +198,13 @@ impl Process {
     /// Handles a request on the thread of its connection.
     fn take_request(&mut self, env: &mut Env, operation: usize) {
         let machine = &mut self.machine;
-        let id = env.history.operations[operation].request_id;
-        match env.history.operations[operation].request.clone() {
+        let Operation { request_id: id, ref request, .. } = env.history.operations[operation];
+        let request = request.clone();
+        let applied = machine.applier.applied_index();
+        if machine.outbox.as_ref().is_some_and(|outbox| !outbox.serves(&request, applied)) {
+            return env.answer(operation, Answer::Refused);
+        }
+        match request {
             Request::Write(data) => {
                 let Some(data) = machine.sign(env, operation, data) else {
                     return env.answer(operation, Answer::Refused);
@@ -209,7 +222,15 @@ impl Process {
             Request::Read { range, linearizable } if !linearizable || machine.published.serves_local_reads() => {
                 machine.read(env, operation, &range);
             }
-            Request::Read { .. } => machine.inputs.reads.push(Read { operation, asked_us: machine.clock.now_us(env) }),
+            Request::ReadIndex
+                if machine.published.serves_local_reads()
+                    || env.options.mutation == Some(Mutation::AnswersObserversAtOnce) =>
+            {
+                env.answer(operation, Answer::ReadIndex { applied });
+            }
+            Request::Read { .. } | Request::ReadIndex => {
+                machine.inputs.reads.push(Read { operation, asked_us: machine.clock.now_us(env) })
+            }
             Request::KeepAlive { .. } if machine.published.role != Role::Leader => {
                 env.answer(operation, Answer::Refused);
             }

@@ -32,6 +32,10 @@ pub struct Report {
     pub faults: BTreeMap<Kind, u64>,
     /// Members of the run, including those that were removed.
     pub members: u64,
+    /// Observers beside them.
+    pub observers: u64,
+    /// Streams by which observers were sent entries.
+    pub streams: u64,
     /// Entries committed.
     pub entries: u64,
     /// Snapshots that were installed.
@@ -109,7 +113,9 @@ impl World {
             no_space: self.env.history.model().no_space(),
             disarmed: self.operator.disarmed,
             faults,
-            members: self.hosts.len() as u64,
+            members: (self.hosts.len() - self.env.plan.extras.observers) as u64,
+            observers: self.env.plan.extras.observers as u64,
+            streams: self.observers.joined,
             entries: self.env.ledger.last_committed(),
             installs: self.installs(),
             restarts: self.hosts.iter().map(|host| host.boots.saturating_sub(1)).sum(),
@@ -140,6 +146,8 @@ impl Report {
             *self.faults.entry(*kind).or_default() += count;
         }
         self.members += other.members;
+        self.observers += other.observers;
+        self.streams += other.streams;
         self.entries += other.entries;
         self.installs += other.installs;
         self.restarts += other.restarts;

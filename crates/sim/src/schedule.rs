@@ -48,6 +48,10 @@ pub(crate) enum Event {
     Heal { number: u64 },
     /// A stopped member is started.
     Start { host: usize },
+    /// An observer looks at what it follows, and that at what the observer lacks.
+    Observe { number: usize },
+    /// A message reaches an observer on the stream with this number.
+    Fed { number: usize, stream: u64, message: Box<raftpb::Message> },
     /// A removed member ends.
     Leave { host: usize, boot: u64 },
     /// A disk is copied, or the copy is put back.

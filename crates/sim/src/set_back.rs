@@ -53,7 +53,10 @@ impl World {
     pub(crate) fn plan_set_back(&mut self) {
         let plan = &self.env.plan;
         // A member that has ended leaves its vote missing, so no member may be added or removed meanwhile.
-        let can_be = plan.founders >= 3 && !plan.changes_members() && self.env.options.mutation.is_none();
+        let can_be = plan.founders >= 3
+            && !plan.changes_members()
+            && plan.extras.observers == 0
+            && self.env.options.mutation.is_none();
         let Some(random) = self.set_back.random.as_mut().filter(|_| can_be) else { return };
         let at_us = 1_200_000 + random.below(1_500_000);
         self.env.after(at_us, Event::SetBack);

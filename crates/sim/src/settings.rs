@@ -22,7 +22,9 @@ impl Settings {
     /// The settings of a host.
     pub(crate) fn of(plan: &Plan, host: usize) -> Settings {
         let Plan { catchup_entries, checkpoint_entries, wal_segment_bytes, store_segment_bytes, pre_vote, .. } = *plan;
-        let quota_bytes = plan.quota_bytes.unwrap_or(-1);
+        // An observer raises no alarm, so nobody would make room for what it alone refuses.
+        let observes = (plan.founders..plan.founders + plan.extras.observers).contains(&host);
+        let quota_bytes = plan.quota_bytes.unwrap_or(-1) * if observes { 3 } else { 1 };
         if !plan.extras.settings_differ {
             return Settings {
                 catchup_entries,

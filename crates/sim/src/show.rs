@@ -48,6 +48,7 @@ pub(crate) fn request(request: &Request) -> String {
         }
         Request::KeepAlive { lease } => format!("keep {lease} alive"),
         Request::Transfer { to } => format!("transfer to {to:x}"),
+        Request::ReadIndex => "read index".into(),
     }
 }
 
@@ -57,6 +58,7 @@ pub(crate) fn answer(answer: &Answer) -> String {
         Answer::Applied { index, result: Err(error) } => format!("applied at {index}: {error:?}"),
         Answer::Read { revision, count, .. } => format!("{count} keys at revision {revision}"),
         Answer::Renewed { ttl_seconds, .. } => format!("{ttl_seconds} s"),
+        Answer::ReadIndex { applied } => format!("read index {applied}"),
         Answer::Refused => "refused".into(),
         Answer::Unknown => "unknown".into(),
     }

@@ -54,7 +54,18 @@ impl World {
     pub(crate) fn begin_transfer(&mut self, message: raftpb::Message, export: Arc<Export>) {
         let addresses = &self.env.addresses;
         let (Some(&from), Some(&to)) = (addresses.get(&message.from()), addresses.get(&message.to())) else { return };
-        let Some(sender) = &self.hosts[from].process else { return };
+        self.begin_transfer_between(from, to, message, export);
+    }
+
+    /// Begins to send a snapshot from one host to another. Returns the number of the transfer.
+    pub(crate) fn begin_transfer_between(
+        &mut self,
+        from: usize,
+        to: usize,
+        message: raftpb::Message,
+        export: Arc<Export>,
+    ) -> Option<u64> {
+        let sender = self.hosts[from].process.as_ref()?;
         let index = export.index();
         let from = (from, sender.boot);
         let to = (to, self.hosts[to].process.as_ref().map_or(0, |process| process.boot));
@@ -67,6 +78,7 @@ impl World {
         let stage = Stage::Begin;
         self.transfers.running.insert(number, Transfer { message, export, from, to, piece_bytes, stage });
         self.next_piece(number);
+        Some(number)
     }
 
     /// Sends the next piece. A lost one is noticed because nothing arrives.
@@ -187,6 +199,9 @@ impl World {
     fn end_transfer(&mut self, number: u64, transfer: &Transfer, ok: bool) {
         trace!(self.env, "transfer {number} is over: {ok}");
         self.transfers.broken += u64::from(!ok);
+        if self.end_fed_transfer(number, ok) {
+            return;
+        }
         let ((host, boot), to) = (transfer.from, transfer.message.to());
         self.with(host, boot, |process, env| {
             process.snapshot_sent(env, to, ok);

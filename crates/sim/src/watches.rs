@@ -306,7 +306,7 @@ impl World {
         let client = &mut self.watches.clients[number];
         client.broken.extend(std::mem::take(&mut client.active).into_values().chain(client.asked.drain(..)));
         let running: Vec<usize> =
-            self.hosts.iter().filter(|host| host.process.is_some()).map(|host| host.index).collect();
+            self.hosts.iter().filter(|host| host.serves_watches()).map(|host| host.index).collect();
         if running.is_empty() {
             return;
         }

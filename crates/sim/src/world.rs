@@ -10,6 +10,7 @@ use crate::history::History;
 use crate::host::{self, Host};
 use crate::ledger::Ledger;
 use crate::network::Network;
+use crate::observers::Observers;
 use crate::operation::{Answer, State};
 use crate::operator::Operator;
 use crate::plan::{Options, Plan};
@@ -39,6 +40,7 @@ pub(crate) struct World {
     pub(crate) watches: Watches,
     pub(crate) admin: Admin,
     pub(crate) operator: Operator,
+    pub(crate) observers: Observers,
     pub(crate) events: u64,
 }
 
@@ -82,6 +84,7 @@ impl World {
             watches: Watches::new(seed, repeats),
             admin: Admin::new(seed),
             operator: Operator::new(seed),
+            observers: Observers::new(seed),
             events: 0,
         }
     }
@@ -100,6 +103,7 @@ impl World {
         self.env.after(1_500_000, Event::Fault);
         self.plan_set_back();
         self.begin_watches();
+        self.begin_observers();
         self.begin_disk_faults();
         self.begin_clock_jumps();
         if self.env.plan.extras.has_users {
@@ -175,6 +179,8 @@ impl World {
                     }
                 }
             }
+            Event::Observe { number } => self.observe(number),
+            Event::Fed { number, stream, message } => self.fed(number, stream, *message),
             Event::SetBack => self.set_back(),
             Event::RemoveLost => self.remove_lost(),
             Event::Finale => self.check_end(),
@@ -195,6 +201,7 @@ impl World {
         for (number, ok) in std::mem::take(&mut self.env.installed) {
             self.installed(number, ok);
         }
+        self.pass_on();
     }
 
     /// Runs `act` on a process; the disk may lose power during it.
@@ -289,6 +296,7 @@ impl World {
         let operation = &self.env.history.operations[number];
         let Some(client) = operation.client else {
             self.finale.answered(number, answer);
+            self.answer_observer(number, answer);
             return;
         };
         if self.clients[client].waits_for != Some(number) {

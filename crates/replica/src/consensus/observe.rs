@@ -35,7 +35,8 @@ pub enum Stretch {
 impl Member {
     /// The applied entries behind the entry `index` of `term`, up to `applied`, about `bytes_max` bytes of them and at least one.
     pub fn stretch(&self, index: u64, term: u64, applied: u64, bytes_max: u64) -> Stretch {
-        if index > applied {
+        // A member that has nothing yet is not known to be of the same cluster.
+        if index > applied || applied == 0 {
             return Stretch::Behind;
         }
         match self.known_term(index) {
@@ -187,4 +188,39 @@ fn digest(entry: &raft::eraftpb::Entry) -> u64 {
     numbers
         .chain(first.chain(last).copied())
         .fold(0xcbf2_9ce4_8422_2325, |digest, byte| (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::consensus::{Config, Restored};
+    use api::raftpb::HardState;
+
+    #[test]
+    fn a_member_that_has_nothing_is_not_followed() {
+        let config = Config {
+            id: 2,
+            election_ticks: 10,
+            heartbeat_ticks: 1,
+            pre_vote: true,
+            seed: 1,
+            boot_nonce: 1,
+            near_entries: 1,
+            unsafe_ignore_lost_log: false,
+        };
+        let joins = Member::new(&config, Restored::default()).expect("a member that is added");
+        assert_eq!(joins.stretch(0, 0, 0, 100), Stretch::Behind);
+        let restored = Restored {
+            hard_state: HardState { term: Some(2), vote: Some(1), commit: Some(5) },
+            applied: 5,
+            applied_term: 2,
+            conf_state: ConfState { voters: vec![1, 2], ..ConfState::default() },
+            ..Restored::default()
+        };
+        let member = Member::new(&config, restored).expect("a member");
+        assert_eq!(member.stretch(5, 2, 5, 100), Stretch::Entries(Vec::new()));
+        assert_eq!(member.stretch(5, 1, 5, 100), Stretch::Differs(2));
+        assert_eq!(member.stretch(0, 0, 5, 100), Stretch::Trimmed);
+        assert_eq!(member.stretch(6, 2, 5, 100), Stretch::Behind);
+    }
 }

@@ -26,6 +26,8 @@ impl Machine {
         }
         self.log.append(work.entries.iter().map(|entry| (entry.index(), entry.term())));
         let status = raft.status();
+        let (newest, known) = (work.committed.last().map_or(0, raftpb::Entry::index), env.ledger.last_committed());
+        assert!(self.outbox.is_none() || newest <= known, "an observer is sent entry {newest}, of {known} committed");
         for entry in &work.committed {
             env.ledger.commits(self.id, status.role == Role::Leader, status.term, entry);
         }

@@ -5,6 +5,7 @@ use crate::clock::Clock;
 use crate::connection::Connection;
 use crate::env::Env;
 use crate::mutation::Mutation;
+use crate::observers::Outbox;
 use crate::operation::{Answer, Request};
 use crate::removals::VOTERS_KEPT;
 use crate::schedule::Event;
@@ -17,8 +18,8 @@ use api::raftpb::{ConfChange, ConfChangeType, ConfState, Entry, Message, Snapsho
 use bytes::Bytes;
 use disk::sim::SimDisk;
 use replica::{
-    ApplyQueue, CheckpointDue, CheckpointPace, Inputs, Lessor, Member, Mistake, Note, Now, Pending, Proof, Proposal,
-    ReadIndex, Status, Tokens, Work,
+    ApplyQueue, CheckpointDue, CheckpointPace, Inputs, Lessor, Member, Mistake, Note, Now, Observed, Pending, Proof,
+    Proposal, ReadIndex, Status, Tokens, Work,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -86,6 +87,10 @@ pub(crate) struct Machine {
     /// Whether the member knows the configuration, from its checkpoint or from replayed entries.
     knows_members: bool,
     pub(crate) proof: Option<Proof>,
+    /// What an observer has for what it follows; `None` on a member.
+    pub(crate) outbox: Option<Outbox>,
+    /// What those that follow this process need of its log.
+    pub(crate) observed: Observed,
     /// The connections of clients that watch, by client.
     pub(crate) connections: BTreeMap<usize, Connection>,
     /// Entries that take a lease checkpoint back: the lease, and the number of the checkpoint.
@@ -102,7 +107,7 @@ pub(crate) struct Machine {
 impl Machine {
     /// Makes the machine around a member and a log, and returns these two for the process.
     pub(super) fn new(env: &Env, parts: Parts) -> (Machine, Member, Wal) {
-        let Parts { host, boot, id, raft, applier, wal, disk, log } = parts;
+        let Parts { host, boot, id, raft, applier, wal, disk, log, outbox } = parts;
         let store = applier.store().clone();
         let tokens_from = applier.applied_index();
         let tokens_ttl = if env.plan.extras.tokens_expire { TOKENS_SHORT } else { TOKENS_LONG };
@@ -131,6 +136,8 @@ impl Machine {
             last_status: None,
             leads_in: 0,
             proof: None,
+            outbox,
+            observed: Observed::default(),
             connections: BTreeMap::new(),
             taken_back: BTreeMap::new(),
             clock: Clock::new(env, host, boot),
@@ -164,6 +171,10 @@ impl Machine {
     pub(super) fn answer_read(&mut self, env: &mut Env, read: &Read) {
         match env.history.operations[read.operation].request.clone() {
             Request::Read { range, .. } => self.read(env, read.operation, &range),
+            Request::ReadIndex => {
+                let applied = self.applier.applied_index();
+                env.answer(read.operation, Answer::ReadIndex { applied });
+            }
             Request::KeepAlive { lease } => {
                 self.lessor.confirm(read.asked_us / 1000);
                 if self.is_noted(lease) {
@@ -261,8 +272,11 @@ impl replica::Shell for Shell<'_> {
     fn message_taken(&mut self, _raft: &Member, (): ()) {}
 
     fn message_refused(&mut self, from: u64, _mark: Option<()>, error: &replica::Error) {
+        trace!(self.env, "{} refuses a message of {from:x}: {error}", self.machine.host);
+        if let Some(outbox) = &mut self.machine.outbox {
+            return outbox.refuse(error);
+        }
         let machine = &*self.machine;
-        trace!(self.env, "{} refuses a message of {from:x}: {error}", machine.host);
         let is_claim = matches!(error, replica::Error::Message(refusal) if refusal.is_claim());
         // A member that was set back to before its first checkpoint trusts no claim until it has replayed the
         // configuration.
@@ -272,6 +286,9 @@ impl replica::Shell for Shell<'_> {
     }
 
     fn send(&mut self, messages: Vec<Message>) {
+        if let Some(outbox) = &mut self.machine.outbox {
+            return outbox.take(messages);
+        }
         // A member that hears of this commit index may answer clients with the entries up to it.
         if self.machine.published.serves_local_reads() {
             let applied = self.machine.applier.applied_index();
@@ -328,6 +345,10 @@ impl replica::Shell for Shell<'_> {
         machine.tokens_from = index;
         machine.note_members(self.env);
         Ok(())
+    }
+
+    fn observed(&self) -> Observed {
+        self.machine.observed
     }
 
     fn export(&mut self) -> Option<Export> {

@@ -31,7 +31,8 @@ impl Machine {
 
     /// Raises the alarm of this member.
     pub(super) fn raise_no_space(&mut self, env: &mut Env) {
-        if !self.no_space.raise(&self.store, self.id) {
+        // An observer is nobody's member, and raises none.
+        if self.outbox.is_some() || !self.no_space.raise(&self.store, self.id) {
             return;
         }
         trace!(env, "{} raises its alarm: no space", self.host);
