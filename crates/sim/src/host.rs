@@ -2,8 +2,8 @@
 
 use crate::env::Env;
 use crate::mutation::Mutation;
-use crate::observers::Outbox;
 use crate::operation::State;
+use crate::outbox::Outbox;
 use crate::process::{Parts, PowerCut, Process, disk_result};
 use crate::schedule::Event;
 use crate::settings::Settings;
@@ -94,7 +94,7 @@ impl Host {
     /// Whether clients that watch may connect: an observer has them wait until it is level.
     pub(crate) fn serves_watches(&self) -> bool {
         let process = self.process.as_ref();
-        process.is_some_and(|process| process.machine.outbox.as_ref().is_none_or(Outbox::is_published))
+        process.is_some_and(|process| process.machine.outbox.as_ref().is_none_or(|outbox| outbox.is_published))
     }
 
     pub(crate) fn cluster_id(&self) -> u64 {

@@ -30,6 +30,7 @@ mod network;
 mod observers;
 mod operation;
 mod operator;
+mod outbox;
 mod permissions;
 mod plan;
 mod process;

@@ -12,7 +12,7 @@ use crate::trace::trace;
 use crate::world::World;
 use api::raftpb::{Message, MessageType, Snapshot, SnapshotMetadata};
 use disk::sim::Random;
-use replica::{Error, Member, Observed, Refusal, Stretch};
+use replica::{Observed, Stretch};
 use std::sync::Arc;
 
 /// Separates these random choices from all others.
@@ -71,64 +71,6 @@ struct Stream {
     began_us: u64,
     heard_us: u64,
     leaderless_us: Option<u64>,
-}
-
-/// What an observer's consensus has for what it follows.
-pub(crate) struct Outbox {
-    questions: Vec<Message>,
-    proposals: Vec<Message>,
-    has_refused: bool,
-    /// It has everything that was acknowledged before it asked, at some time of this process, and of an earlier one.
-    is_published: bool,
-    was_level: bool,
-    /// What its log knew to be committed at the start.
-    committed: u64,
-}
-
-impl Outbox {
-    pub(crate) fn new(was_level: bool, raft: &Member) -> Outbox {
-        let committed = raft.status().committed;
-        Outbox {
-            questions: Vec::new(),
-            proposals: Vec::new(),
-            has_refused: false,
-            is_published: false,
-            was_level,
-            committed,
-        }
-    }
-
-    pub(crate) fn is_published(&self) -> bool {
-        self.is_published
-    }
-
-    /// Whether a request is served yet. Before an observer is level it only shows what it once had.
-    pub(crate) fn serves(&self, request: &Request, applied: u64) -> bool {
-        let shows = || self.was_level && applied >= self.committed;
-        match request {
-            Request::ReadIndex => true,
-            Request::Read { linearizable: false, .. } => self.is_published || shows(),
-            _ => self.is_published,
-        }
-    }
-
-    /// Takes what consensus sends: whoever is followed is told nothing but this.
-    pub(crate) fn take(&mut self, messages: Vec<Message>) {
-        for message in messages {
-            match message.r#type() {
-                MessageType::MsgReadIndex => self.questions.push(message),
-                MessageType::MsgProp => self.proposals.push(message),
-                _ => {}
-            }
-        }
-    }
-
-    /// Consensus has refused a message. Only what is left of a former stream may be out of order.
-    pub(crate) fn refuse(&mut self, error: &Error) {
-        let is_late = matches!(error, Error::Message(Refusal::NotNext { .. }));
-        assert!(is_late, "an observer refuses what it is sent: {error}");
-        self.has_refused = true;
-    }
 }
 
 impl Observers {
