@@ -87,7 +87,7 @@ impl World {
         self.env.after(CHECK_EVERY_US, Event::Finale);
     }
 
-    /// Members of the newest configuration, those that take writes first: voters, and then the observers beside them.
+    /// Members of the newest configuration: those that take writes, with the observers beside them, and learners.
     fn members(&self) -> (Vec<usize>, Vec<usize>) {
         let Some((_, state)) = self.env.ledger.newest_conf_state() else { return (Vec::new(), Vec::new()) };
         let host = |id: &u64| self.env.addresses.get(id).copied();

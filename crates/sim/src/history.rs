@@ -140,7 +140,14 @@ impl History {
                 assert!(operation.applied.is_none(), "operation {number} was applied, and is refused");
                 State::Refused
             }
-            Answer::ReadIndex { .. } => State::Done,
+            Answer::ReadIndex { applied } => {
+                let floor = operation.floor;
+                assert!(
+                    *applied >= floor,
+                    "an observer is told read index {applied}, and asked when entry {floor} was known"
+                );
+                State::Done
+            }
             Answer::Unknown => State::Unknown,
         };
         if !was_pending {

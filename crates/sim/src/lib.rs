@@ -50,6 +50,7 @@ mod world;
 pub use fault_kind::{KINDS, Kind};
 pub use history::Counts;
 pub use mutation::Mutation;
+pub use observers::ObserverCounts;
 pub use plan::Options;
 pub use run::{Failure, Report, catch_panics, run};
 pub use trace::Trace;

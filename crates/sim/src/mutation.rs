@@ -12,7 +12,7 @@ pub enum Mutation {
     ReusesReadContext,
     /// A mistake in the threads around the replica: a leader's writes are answered as soon as they are in its log.
     AcknowledgesBeforeCommit,
-    /// A mistake in the threads around the replica: who is followed answers an observer's question for a read index at once.
+    /// A mistake in the threads around the replica: a member that is followed answers questions for a read index at once.
     AnswersObserversAtOnce,
     /// A mistake in the threads around the replica: observers are sent what is in the log, committed or not.
     SendsObserversUncommitted,
@@ -83,7 +83,7 @@ impl Mutation {
     }
 
     /// Whether only a run with observers can find it.
-    pub(crate) fn is_about_observers(self) -> bool {
+    pub fn is_about_observers(self) -> bool {
         matches!(self, Mutation::AnswersObserversAtOnce | Mutation::SendsObserversUncommitted)
     }
 

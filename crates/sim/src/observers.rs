@@ -21,6 +21,8 @@ const STREAM: u64 = 0x0b5e_45e4_0a11_5eed;
 const BATCH_BYTES: u64 = 300;
 /// The longest time between two looks at a stream.
 const LOOK_US_MAX: u64 = 8_000;
+/// After this time a connection sends again what was lost.
+const REPEAT_US: u64 = 50_000;
 /// The pause before the next source is tried.
 const RETRY_US: u64 = 100_000;
 /// Election timeouts after which a source is given up that is silent.
@@ -33,8 +35,29 @@ pub(crate) struct Observers {
     random: Random,
     all: Vec<Observer>,
     next_stream: u64,
-    /// Streams that brought entries.
-    pub(crate) joined: u64,
+    pub(crate) counts: ObserverCounts,
+}
+
+/// What the observers of a run have done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObserverCounts {
+    /// Observers.
+    pub observers: u64,
+    /// Streams by which they were sent entries.
+    pub streams: u64,
+    /// Those of them that came from another observer.
+    pub behind_observers: u64,
+    /// Snapshots that they have installed.
+    pub installs: u64,
+}
+
+impl ObserverCounts {
+    pub(crate) fn add(&mut self, other: &ObserverCounts) {
+        self.observers += other.observers;
+        self.streams += other.streams;
+        self.behind_observers += other.behind_observers;
+        self.installs += other.installs;
+    }
 }
 
 /// An observer as the threads around its replica have it.
@@ -65,6 +88,8 @@ struct Stream {
     has_sent: bool,
     beat_us: u64,
     arrives_us: u64,
+    /// What arrives before is held back, in order: the link was down.
+    held_until_us: u64,
     transfer: Option<u64>,
     /// The observer: whether it has entries from here, and what it last heard.
     has_joined: bool,
@@ -75,12 +100,18 @@ struct Stream {
 
 impl Observers {
     pub(crate) fn new(seed: u64) -> Observers {
-        Observers { random: Random::new(seed ^ STREAM), all: Vec::new(), next_stream: 0, joined: 0 }
+        Observers {
+            random: Random::new(seed ^ STREAM),
+            all: Vec::new(),
+            next_stream: 0,
+            counts: ObserverCounts::default(),
+        }
     }
 }
 
 impl World {
     pub(crate) fn begin_observers(&mut self) {
+        self.observers.counts.observers = self.env.plan.extras.observers as u64;
         for number in 0..self.env.plan.extras.observers {
             let host = self.hosts.len();
             self.hosts.push(crate::host::Host::observing(host, self.hosts[0].cluster_id()));
@@ -180,11 +211,15 @@ impl World {
         trace!(self.env, "{} leaves the stream from {}: {why}", observer.host, stream.from.0);
         observer.retry_us = self.env.now_us + RETRY_US;
         observer.questions.clear();
-        observer.snapshot = None;
-        if let Some(process) = self.hosts[observer.host].process(stream.boot) {
+        let host = observer.host;
+        if let Some(transfer) = stream.transfer {
+            self.cancel_transfer(transfer);
+        }
+        self.keep_behind(number, None);
+        if let Some(process) = self.hosts[host].process(stream.boot) {
             if let Some(outbox) = &mut process.machine.outbox {
                 // The next source is asked again. What was proposed may have arrived.
-                (outbox.has_refused, outbox.questions, outbox.proposals) = (false, Vec::new(), Vec::new());
+                (outbox.questions, outbox.proposals) = (Vec::new(), Vec::new());
             }
             let (to, term) = (Some(process.machine.id), Some(process.machine.published.term));
             let kind = Some(MessageType::MsgHeartbeat as i32);
@@ -193,17 +228,27 @@ impl World {
         self.note_followers(stream.from.0);
     }
 
-    /// Begins a stream from any process that others may follow.
+    /// Tries to follow any process that an operator may have named.
     fn follow(&mut self, number: usize) {
         let host = self.observers.all[number].host;
         self.observers.all[number].retry_us = self.env.now_us + RETRY_US;
         let others: Vec<usize> = self.sources().filter(|other| *other != host).collect();
         let drawn = self.observers.random.below(others.len().max(1) as u64) as usize;
-        let Some(&from) = others.get(drawn) else { return };
-        let (Some(source), Some(own)) = (&self.hosts[from].process, &self.hosts[host].process) else { return };
-        let Some(way) = self.way_of(source).filter(|way| !way.contains(&own.machine.id)) else { return };
+        let Some(&drawn) = others.get(drawn) else { return };
+        // After an install it goes on where the snapshot came from, if that can be.
+        let from = self.observers.all[number].snapshot.map_or(drawn, |(from, _)| from);
+        if self.follow_host(number, from).is_none() {
+            self.keep_behind(number, None);
+        }
+    }
+
+    /// Begins a stream from this host; `None` if that cannot be.
+    fn follow_host(&mut self, number: usize, from: usize) -> Option<()> {
+        let host = self.observers.all[number].host;
+        let (source, own) = (self.hosts[from].process.as_ref()?, self.hosts[host].process.as_ref()?);
+        let way = self.way_of(source).filter(|way| !way.contains(&own.machine.id))?;
         if !self.reaches(from, host) || source.paused_until_us > self.env.now_us {
-            return;
+            return None;
         }
         let last = own.raft().last_entry();
         let applied = source.machine.applier.applied_index();
@@ -221,6 +266,7 @@ impl World {
             has_sent: false,
             beat_us: 0,
             arrives_us: 0,
+            held_until_us: 0,
             transfer: None,
             has_joined: false,
             began_us: self.env.now_us,
@@ -230,9 +276,14 @@ impl World {
         self.observers.next_stream += 1;
         self.observers.all[number].stream = Some(stream);
         self.note_followers(from);
+        let own = self.hosts[host].process.as_mut()?;
+        let began_unsettled = !own.has_taken_all();
+        let outbox = own.machine.outbox.as_mut()?;
+        (outbox.has_refused, outbox.began_unsettled) = (false, began_unsettled);
+        Some(())
     }
 
-    /// Whom an operator would name: members, and observers.
+    /// Members, and observers.
     fn sources(&self) -> impl Iterator<Item = usize> {
         let members = self.env.ledger.newest_conf_state().map(|(_, state)| state);
         let members = members.into_iter().flat_map(|state| state.voters.iter().chain(&state.learners));
@@ -332,8 +383,15 @@ impl World {
         if let Some(stream) = &mut observer.stream {
             stream.transfer = transfer;
         }
-        observer.snapshot = Some((from, index));
-        self.note_followers(from);
+        self.keep_behind(number, Some((from, index)));
+    }
+
+    /// Notes the snapshot that an observer was sent, behind which its sender keeps what follows.
+    fn keep_behind(&mut self, number: usize, snapshot: Option<(usize, u64)>) {
+        let before = std::mem::replace(&mut self.observers.all[number].snapshot, snapshot);
+        for (host, _) in before.into_iter().chain(snapshot) {
+            self.note_followers(host);
+        }
     }
 
     /// Ends the transfer of a snapshot to an observer, which follows anew then. Returns whether it was one.
@@ -342,11 +400,11 @@ impl World {
         let Some(number) = self.observers.all.iter().position(is_of) else { return false };
         let kept = self.observers.all[number].snapshot;
         self.leave_stream(number, if ok { "a snapshot is installed" } else { "a snapshot was not installed" });
-        let observer = &mut self.observers.all[number];
-        if let Some((from, _)) = kept.filter(|_| ok) {
-            // What follows the snapshot stays there for a while.
-            (observer.snapshot, observer.retry_us) = (kept, 0);
-            self.note_followers(from);
+        if ok {
+            self.observers.counts.installs += 1;
+            // What follows the snapshot stays there until it follows again.
+            self.observers.all[number].retry_us = 0;
+            self.keep_behind(number, kept);
         }
         true
     }
@@ -356,27 +414,35 @@ impl World {
         let now_us = self.env.now_us;
         let observer = &self.observers.all[number];
         let Some(stream) = observer.stream.as_ref().filter(|stream| stream.number == of_stream) else { return };
-        if !self.reaches(stream.from.0, observer.host) {
-            // The connection repeats it, in order.
-            self.env.after(50_000, Event::Fed { number, stream: of_stream, message: Box::new(message) });
+        let (mut held_until_us, reaches) = (stream.held_until_us, self.reaches(stream.from.0, observer.host));
+        if !reaches && held_until_us <= now_us {
+            // The connection repeats what was lost, and what comes behind it waits.
+            held_until_us = now_us + REPEAT_US;
+        }
+        if held_until_us > now_us {
+            let event = Event::Fed { number, stream: of_stream, message: Box::new(message) };
+            self.env.schedule.at(held_until_us, event);
+            if let Some(stream) = &mut self.observers.all[number].stream {
+                stream.held_until_us = held_until_us;
+            }
             return;
         }
-        let (from, boot, host) = (stream.from.0, stream.boot, observer.host);
+        let observer = &self.observers.all[number];
+        let Some(stream) = &observer.stream else { return };
+        let (boot, host) = (stream.boot, observer.host);
         let is_first = !stream.has_joined && message.r#type() == MessageType::MsgApp;
         let observer = &mut self.observers.all[number];
-        if is_first {
-            self.observers.joined += 1;
-            observer.snapshot = None;
-        }
         let Some(stream) = &mut observer.stream else { return };
         stream.heard_us = now_us;
         stream.has_joined |= is_first;
         let knows_leader = message.from() != 0;
         stream.leaderless_us = if knows_leader { None } else { stream.leaderless_us.or(Some(now_us)) };
         // What is behind this observer is not believed.
-        let is_believed = stream.has_joined;
+        let (is_believed, chained) = (stream.has_joined, stream.way.len() > 1);
         if is_first {
-            self.note_followers(from);
+            self.observers.counts.streams += 1;
+            self.observers.counts.behind_observers += u64::from(chained);
+            self.keep_behind(number, None);
         }
         if let Some(process) = self.hosts[host].process(boot).filter(|_| is_believed) {
             trace!(self.env, "{host} <- {}", crate::show::message(&message));

@@ -10,8 +10,11 @@ pub(crate) struct Outbox {
     pub(crate) proposals: Vec<Message>,
     /// It has refused a message of the stream.
     pub(crate) has_refused: bool,
-    /// It has everything that was acknowledged before it asked, at some time of this process, and of an earlier one.
+    /// Something was on its way into the log when the stream began.
+    pub(crate) began_unsettled: bool,
+    /// This process has once had everything that was acknowledged before it asked.
     pub(crate) is_published: bool,
+    /// An earlier one had.
     was_level: bool,
     /// What its log knew to be committed at the start.
     committed: u64,
@@ -24,6 +27,7 @@ impl Outbox {
             questions: Vec::new(),
             proposals: Vec::new(),
             has_refused: false,
+            began_unsettled: false,
             is_published: false,
             was_level,
             committed,
@@ -46,14 +50,16 @@ impl Outbox {
             match message.r#type() {
                 MessageType::MsgReadIndex => self.questions.push(message),
                 MessageType::MsgProp => self.proposals.push(message),
-                _ => {}
+                // Some clients ask an observer to hand leadership over. It is not passed on.
+                MessageType::MsgTransferLeader => {}
+                other => panic!("an observer sends {other:?}"),
             }
         }
     }
 
-    /// Consensus has refused a message. Only what is left of a former stream may be out of order.
+    /// Consensus has refused a message. Where a stream begins may only be wrong while something of a former one was on its way.
     pub(crate) fn refuse(&mut self, error: &Error) {
-        let is_late = matches!(error, Error::Message(Refusal::NotNext { .. }));
+        let is_late = self.began_unsettled && matches!(error, Error::Message(Refusal::NotNext { .. }));
         assert!(is_late, "an observer refuses what it is sent: {error}");
         self.has_refused = true;
     }

@@ -18,6 +18,8 @@ pub struct Options {
     pub plain: bool,
     /// Sets a member back to an older copy of its directory, whatever the seed says, if there are enough others.
     pub sets_back: bool,
+    /// The number of observers, whatever the seed says.
+    pub observers: Option<usize>,
 }
 
 /// Which members take turns while the log is being synced.
@@ -73,11 +75,12 @@ impl Plan {
         let slow_network = random.chance(25);
         let kinds = crate::fault_kind::draw(random, founders);
         let mut extras = if options.plain { Extras::default() } else { Extras::draw(seed) };
-        extras.observers = match options.mutation {
+        let drawn = match options.mutation {
             None if options.sets_back => 0,
             None => extras.observers,
             Some(mutation) => usize::from(mutation.is_about_observers()),
         };
+        extras.observers = options.observers.unwrap_or(drawn);
         let mut plan = Plan {
             seed,
             founders,

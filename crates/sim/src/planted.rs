@@ -47,12 +47,14 @@ pub(crate) fn run(only: Option<Mutation>, from: u64, seeds_max: u64) -> (String,
 
 fn find(mutation: Mutation, from: u64, seeds_max: u64) -> Option<Found> {
     let began = Instant::now();
-    let options = Options { mutation: Some(mutation), ..Options::default() };
+    // Both runs have as many.
+    let observers = Some(usize::from(mutation.is_about_observers()));
+    let options = Options { mutation: Some(mutation), observers, ..Options::default() };
     (0..seeds_max).find_map(|number| {
         let seed = from.wrapping_add(number);
         let message = sim::run(seed, options, Trace::off()).err()?.message;
         // Only a seed that passes without the mistake proves anything.
-        sim::run(seed, Options::default(), Trace::off()).ok()?;
+        sim::run(seed, Options { mutation: None, ..options }, Trace::off()).ok()?;
         Some(Found { seed, seeds: number + 1, seconds: began.elapsed().as_secs_f64(), message })
     })
 }

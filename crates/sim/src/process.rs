@@ -134,6 +134,11 @@ impl Process {
         Ok(())
     }
 
+    /// Whether nothing is on its way into the log.
+    pub(crate) fn has_taken_all(&self) -> bool {
+        self.machine.inputs.messages.is_empty() && self.machine.inputs.installs.is_empty() && self.in_log.is_none()
+    }
+
     /// The Raft core, to be read.
     pub(crate) fn raft(&self) -> &Member {
         self.replica.raft()
@@ -224,7 +229,7 @@ impl Process {
             }
             Request::ReadIndex
                 if machine.published.serves_local_reads()
-                    || env.options.mutation == Some(Mutation::AnswersObserversAtOnce) =>
+                    || (env.options.mutation == Some(Mutation::AnswersObserversAtOnce) && machine.outbox.is_none()) =>
             {
                 env.answer(operation, Answer::ReadIndex { applied });
             }

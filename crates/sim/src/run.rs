@@ -3,6 +3,7 @@
 use crate::fault_kind::Kind;
 use crate::history::Counts;
 use crate::mutation::Mutation;
+use crate::observers::ObserverCounts;
 use crate::plan::Options;
 use crate::trace::Trace;
 use crate::watches::WatchCounts;
@@ -33,9 +34,7 @@ pub struct Report {
     /// Members of the run, including those that were removed.
     pub members: u64,
     /// Observers beside them.
-    pub observers: u64,
-    /// Streams by which observers were sent entries.
-    pub streams: u64,
+    pub observers: ObserverCounts,
     /// Entries committed.
     pub entries: u64,
     /// Snapshots that were installed.
@@ -114,8 +113,7 @@ impl World {
             disarmed: self.operator.disarmed,
             faults,
             members: (self.hosts.len() - self.env.plan.extras.observers) as u64,
-            observers: self.env.plan.extras.observers as u64,
-            streams: self.observers.joined,
+            observers: self.observers.counts,
             entries: self.env.ledger.last_committed(),
             installs: self.installs(),
             restarts: self.hosts.iter().map(|host| host.boots.saturating_sub(1)).sum(),
@@ -146,8 +144,7 @@ impl Report {
             *self.faults.entry(*kind).or_default() += count;
         }
         self.members += other.members;
-        self.observers += other.observers;
-        self.streams += other.streams;
+        self.observers.add(&other.observers);
         self.entries += other.entries;
         self.installs += other.installs;
         self.restarts += other.restarts;

@@ -81,6 +81,11 @@ impl World {
         Some(number)
     }
 
+    /// Ends a transfer that nobody waits for any more.
+    pub(crate) fn cancel_transfer(&mut self, number: u64) {
+        self.transfers.running.remove(&number);
+    }
+
     /// Sends the next piece. A lost one is noticed because nothing arrives.
     fn next_piece(&mut self, number: u64) {
         let Some(transfer) = self.transfers.running.get(&number) else { return };

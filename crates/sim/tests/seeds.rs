@@ -7,10 +7,10 @@ const TABLE: &str = include_str!("../seeds.txt");
 
 #[test]
 fn the_same_seed_gives_the_same_trace() {
-    for seed in [3, 11, 12, 29] {
+    for (seed, observers) in [(3, None), (11, Some(1)), (12, None), (29, Some(2))] {
         let traces = [(); 2].map(|()| {
             let trace = Trace::on();
-            let outcome = sim::run(seed, Options::default(), trace.clone());
+            let outcome = sim::run(seed, Options { observers, ..Options::default() }, trace.clone());
             assert!(outcome.is_ok(), "{outcome:?}");
             trace.text()
         });
@@ -49,6 +49,8 @@ fn everything_happens_within_some_seeds() {
     let watches = total.watches;
     assert!(watches.events > 10_000 && watches.with_previous > 1_000 && watches.fragments > 500, "{watches:?}");
     assert!(watches.progress > 1_000 && watches.resumed > 1_000 && watches.compacted > 50, "{watches:?}");
+    let observers = total.observers;
+    assert!(observers.streams > 100 && observers.behind_observers > 10 && observers.installs > 10, "{observers:?}");
     assert!(total.user_changes > 50 && total.denied > 50, "{total:?}");
     assert!(total.faults.contains_key(&sim::Kind::Removals), "no two removals at once among {:?}", total.faults);
     assert!(total.installs > 10 && total.restarts > 100, "{total:?}");

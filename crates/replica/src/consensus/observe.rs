@@ -35,7 +35,7 @@ pub enum Stretch {
 impl Member {
     /// The applied entries behind the entry `index` of `term`, up to `applied`, about `bytes_max` bytes of them and at least one.
     pub fn stretch(&self, index: u64, term: u64, applied: u64, bytes_max: u64) -> Stretch {
-        // A member that has nothing yet is not known to be of the same cluster.
+        // A member that has nothing yet is in no term, and a message of no term is refused.
         if index > applied || applied == 0 {
             return Stretch::Behind;
         }

@@ -62,6 +62,8 @@ impl Machine {
             assert!(last.term <= status.term, "{:x} goes from term {} to {}", self.id, last.term, status.term);
             assert!(last.committed <= status.committed, "{:x} takes a commit back: {last:?} {status:?}", self.id);
         }
+        let may_be = self.outbox.is_none() || status.role == Role::Follower;
+        assert!(may_be, "observer {:x} is {:?}", self.id, status.role);
         assert!(status.applied <= status.committed, "{:x} has applied what is not committed: {status:?}", self.id);
         self.check_leader(env, status);
         if self
