@@ -9,14 +9,7 @@ pub const SLIP: &[u8] = b"cairn: a decoder slips";
 #[inline]
 pub fn panic_over(bytes: &[u8]) {
     #[cfg(feature = "planted-panics")]
-    assert!(!slips(bytes), "planted in a decoder");
+    assert!(memchr::memmem::find(bytes, SLIP).is_none(), "planted in a decoder");
     #[cfg(not(feature = "planted-panics"))]
     let _ = bytes;
-}
-
-/// Looks at one byte of each place first: messages have megabytes, and tests are not optimised.
-#[cfg(feature = "planted-panics")]
-fn slips(bytes: &[u8]) -> bool {
-    let begins = |at: usize| bytes.get(at..).is_some_and(|rest| rest.starts_with(SLIP));
-    bytes.iter().zip(0..).any(|(byte, at)| Some(byte) == SLIP.first() && begins(at))
 }
