@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -43,6 +44,40 @@ func TestLog(t *testing.T) {
 		if entry.Caller == "" || entry.Msg == "" {
 			t.Errorf("no caller or no message: %s", line)
 		}
+	}
+}
+
+// However the threads of a new member come about, it writes the same entries to
+// its log.
+func TestStartsWriteTheSame(t *testing.T) {
+	const starts = 24
+	var servers []*harness.Server
+	for range starts {
+		servers = append(servers, harness.Prepare(t, harness.Subject(), filepath.Join(t.TempDir(), "data")))
+	}
+	errors := make([]error, starts)
+	var starting sync.WaitGroup
+	for number, server := range servers {
+		starting.Go(func() { errors[number] = server.TryRun(time.Minute) })
+	}
+	starting.Wait()
+	ends := map[uint64]int{}
+	for number, server := range servers {
+		if errors[number] != nil {
+			t.Fatal(errors[number])
+		}
+		// What else begins with a member has begun by then.
+		if number == 0 {
+			time.Sleep(2 * time.Second)
+		}
+		status, err := server.Client().Status(harness.Context(t), server.Endpoint())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends[status.RaftIndex]++
+	}
+	if len(ends) != 1 {
+		t.Errorf("members by the last entry of their logs: %v", ends)
 	}
 }
 

@@ -48,7 +48,8 @@ pub(crate) fn run(node: &Arc<Node>) {
             let fields = [("target-version", (&target).into()), ("server-version", api::version::ETCD.into())];
             logging::info("The server is ready to downgrade", &fields);
         }
-        if !node.status.is_leader() {
+        // A member alone decides the first version while it is published (`publish`): not twice.
+        if !node.status.is_leader() || !node.opening.is_published() {
             continue;
         }
         if Instant::now() >= next {
