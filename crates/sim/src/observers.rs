@@ -88,6 +88,8 @@ struct Stream {
     has_sent: bool,
     beat_us: u64,
     arrives_us: u64,
+    /// Messages that have not arrived yet. A snapshot comes behind them, as on one connection.
+    under_way: u64,
     /// What arrives before is held back, in order: the link was down.
     held_until_us: u64,
     transfer: Option<u64>,
@@ -266,6 +268,7 @@ impl World {
             has_sent: false,
             beat_us: 0,
             arrives_us: 0,
+            under_way: 0,
             held_until_us: 0,
             transfer: None,
             has_joined: false,
@@ -336,7 +339,8 @@ impl World {
                 message.entries = entries;
                 self.send_on(number, last, message);
             }
-            Stretch::Trimmed => self.send_snapshot(number, message),
+            Stretch::Trimmed if stream.under_way == 0 => self.send_snapshot(number, message),
+            Stretch::Trimmed => {}
             Stretch::Differs(ours) => panic!("{from} has an entry of term {ours} at {:?}", stream.last),
             _ if now_us >= stream.beat_us + self.env.plan.tick_us.min(100_000) => {
                 message.r#type = Some(MessageType::MsgHeartbeat as i32);
@@ -354,6 +358,7 @@ impl World {
         stream.has_sent |= message.r#type() == MessageType::MsgApp;
         stream.last = last;
         stream.beat_us = self.env.now_us;
+        stream.under_way += 1;
         stream.arrives_us = stream.arrives_us.max(self.env.now_us + delay_us);
         let (at_us, stream) = (stream.arrives_us, stream.number);
         self.env.schedule.at(at_us, Event::Fed { number, stream, message: Box::new(message) });
@@ -434,6 +439,7 @@ impl World {
         let observer = &mut self.observers.all[number];
         let Some(stream) = &mut observer.stream else { return };
         stream.heard_us = now_us;
+        stream.under_way -= 1;
         stream.has_joined |= is_first;
         let knows_leader = message.from() != 0;
         stream.leaderless_us = if knows_leader { None } else { stream.leaderless_us.or(Some(now_us)) };
