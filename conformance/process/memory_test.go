@@ -20,12 +20,12 @@ import (
 func TestMemoryBudget(t *testing.T) {
 	const budget = 96 << 20
 	server := harness.Start(t, harness.Subject(), fmt.Sprint("--memory-budget=", budget))
-	// It takes more than a hundred thousand puts to fill it: on a machine that
-	// has other work, longer than a test's calls may take together.
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
-	defer cancel()
 	client := server.Client()
 
+	// It takes more than a hundred thousand puts: on a machine that has other
+	// work, longer than a test's calls may take together.
+	filling, filled := context.WithTimeout(t.Context(), 12*time.Minute)
+	defer filled()
 	var refused atomic.Pointer[error]
 	var number atomic.Int64
 	var writers sync.WaitGroup
@@ -39,7 +39,7 @@ func TestMemoryBudget(t *testing.T) {
 				for put := range 100 {
 					puts = append(puts, clientv3.OpPut(fmt.Sprintf("many/%s/%09d/%03d", strings.Repeat("k", 300), batch, put), ""))
 				}
-				if _, err := client.Txn(ctx).Then(puts...).Commit(); err != nil {
+				if _, err := client.Txn(filling).Then(puts...).Commit(); err != nil {
 					refused.CompareAndSwap(nil, &err)
 				}
 				if batch > 30_000 {
@@ -50,6 +50,7 @@ func TestMemoryBudget(t *testing.T) {
 		}()
 	}
 	writers.Wait()
+	ctx := harness.Context(t)
 	if err := *refused.Load(); !errors.Is(err, rpctypes.ErrNoSpace) {
 		t.Fatal(err)
 	}

@@ -92,12 +92,12 @@ impl Restored {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::consensus::{Config, Member};
     use api::raftpb::{Entry, HardState};
 
-    fn start(change: impl Fn(&mut Restored)) -> Result<Member, Error> {
+    pub(in crate::consensus) fn start(change: impl Fn(&mut Restored)) -> Result<Member, Error> {
         let config = Config {
             id: 1,
             election_ticks: 10,

@@ -193,31 +193,14 @@ fn digest(entry: &raft::eraftpb::Entry) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::consensus::{Config, Restored};
-    use api::raftpb::HardState;
+    use crate::consensus::Restored;
+    use crate::consensus::bounds::tests::start;
 
     #[test]
     fn a_member_that_has_nothing_is_not_followed() {
-        let config = Config {
-            id: 2,
-            election_ticks: 10,
-            heartbeat_ticks: 1,
-            pre_vote: true,
-            seed: 1,
-            boot_nonce: 1,
-            near_entries: 1,
-            unsafe_ignore_lost_log: false,
-        };
-        let joins = Member::new(&config, Restored::default()).expect("a member that is added");
+        let joins = start(|restored| *restored = Restored::default()).expect("a member that is added");
         assert_eq!(joins.stretch(0, 0, 0, 100), Stretch::Behind);
-        let restored = Restored {
-            hard_state: HardState { term: Some(2), vote: Some(1), commit: Some(5) },
-            applied: 5,
-            applied_term: 2,
-            conf_state: ConfState { voters: vec![1, 2], ..ConfState::default() },
-            ..Restored::default()
-        };
-        let member = Member::new(&config, restored).expect("a member");
+        let member = start(|_| {}).expect("a member");
         assert_eq!(member.stretch(5, 2, 5, 100), Stretch::Entries(Vec::new()));
         assert_eq!(member.stretch(5, 1, 5, 100), Stretch::Differs(2));
         assert_eq!(member.stretch(0, 0, 5, 100), Stretch::Trimmed);

@@ -48,7 +48,7 @@ pub(crate) fn run(node: &Arc<Node>) {
             let fields = [("target-version", (&target).into()), ("server-version", api::version::ETCD.into())];
             logging::info("The server is ready to downgrade", &fields);
         }
-        // A member alone decides the first version while it is published (`publish`): not twice.
+        // Before that, a member alone decides the first version itself (`publish`).
         if !node.status.is_leader() || !node.opening.is_published() {
             continue;
         }
