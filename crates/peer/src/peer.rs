@@ -232,17 +232,24 @@ impl Peer {
         }
     }
 
-    /// Remembers how to end the connection that a reader waits on; ends it at once if the peer is gone already.
-    pub(crate) fn set_reader(&self, kind: Kind, breaker: Option<Breaker>) {
+    /// Remembers how to end the connection that a reader waits on. Ends it at once if the peer is gone already, or was hung up on since
+    /// `doubts` was read, which is before the connection was dialled.
+    pub(crate) fn set_reader(&self, kind: Kind, breaker: Breaker, doubts: u64) {
         let mut readers = lock(&self.readers);
-        if let (Some(breaker), true) = (&breaker, self.is_stopped()) {
+        if self.is_stopped() || self.doubts() != doubts {
             breaker.end();
         }
-        *kind.of(&mut readers) = breaker;
+        *kind.of(&mut readers) = Some(breaker);
     }
 
-    /// Ends the streams that are read from this peer.
+    /// The reader's connection has ended.
+    pub(crate) fn reader_ended(&self, kind: Kind) {
+        *kind.of(&mut lock(&self.readers)) = None;
+    }
+
+    /// Ends the streams that are read from this peer, and those that are being dialled.
     pub(crate) fn hang_up(&self) {
+        // Counted before the readers are looked at: a stream that is not among them yet is ended by `set_reader`.
         self.doubts.fetch_add(1, Ordering::SeqCst);
         for breaker in lock(&self.readers).iter().flatten() {
             breaker.end();
@@ -331,6 +338,37 @@ fn without_our_own(message: &Message) -> Cow<'_, Message> {
 mod tests {
     use super::*;
     use crate::metrics::Ledger;
+    use socket2::Socket;
+    use std::io::Read;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+
+    /// A connection that a reader is about to read, and the peer's end of it.
+    fn connection() -> (Breaker, UnixStream) {
+        let (here, there) = UnixStream::pair().expect("sockets");
+        there.set_nonblocking(true).expect("a socket");
+        (Breaker::of(&Socket::from(OwnedFd::from(here))).expect("a descriptor"), there)
+    }
+
+    fn is_ended(mut there: &UnixStream) -> bool {
+        matches!(there.read(&mut [0]), Ok(0))
+    }
+
+    #[test]
+    fn hanging_up_ends_the_streams_that_are_dialled_meanwhile() {
+        let peer = Peer::new(2, Vec::new(), true, Ledger::default().of(2));
+        let doubts = peer.doubts();
+        let ((reads, end_of_reads), (dials, end_of_dials), (later, end_of_later)) =
+            (connection(), connection(), connection());
+        peer.set_reader(Kind::Message, reads, doubts);
+        peer.hang_up();
+        assert!(is_ended(&end_of_reads));
+        // Dialled before, and read only now.
+        peer.set_reader(Kind::MsgApp, dials, doubts);
+        assert!(is_ended(&end_of_dials), "the peer goes on sending on a stream that was just dialled");
+        peer.set_reader(Kind::Message, later, peer.doubts());
+        assert!(!is_ended(&end_of_later), "the next stream stays");
+    }
 
     #[test]
     fn a_pause_ends_when_the_peer_calls() {

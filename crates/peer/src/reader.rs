@@ -75,7 +75,7 @@ impl Reader {
                 Ok((wire, body)) => {
                     pause = RETRY;
                     let began = Instant::now();
-                    self.follow(wire, body);
+                    self.follow(wire, body, doubts);
                     if self.peer.doubts() != doubts {
                         // The peer would most likely give the same answer again.
                         self.peer.pause(RETRY_MAX, self.peer.calls());
@@ -154,15 +154,21 @@ impl Reader {
         })
     }
 
-    /// Reads the stream to its end.
-    fn follow(&self, wire: Wire, body: Body) {
+    /// Reads the stream to its end. `doubts` is from before it was dialled.
+    fn follow(&self, wire: Wire, body: Body, doubts: u64) {
         self.peer.activate();
         let fields =
             [("stream-reader-type", self.kind.title().into()), ("remote-peer-id", Value::Shown(&self.peer.name()))];
         logging::info("established TCP streaming connection with remote peer", &fields);
-        self.peer.set_reader(self.kind, wire.stream().breaker().ok());
-        let end = self.read(wire, body);
-        self.peer.set_reader(self.kind, None);
+        let end = match wire.stream().breaker() {
+            Ok(breaker) => {
+                self.peer.set_reader(self.kind, breaker, doubts);
+                let end = self.read(wire, body);
+                self.peer.reader_ended(self.kind);
+                end
+            }
+            Err(error) => Fault::from(error).into(),
+        };
         if self.peer.is_stopped() {
             return;
         }
