@@ -328,7 +328,10 @@ async fn a_shut_window_holds_requests_back() {
     let mut raw = Raw::connect(fixture.address, &[&[0, 4][..], &0_u32.to_be_bytes()].concat());
     let calls = 300;
     flood(&raw, calls, 100_000).join().expect("no panic");
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    // Once this is answered, all requests are read, and those are begun that may be.
+    raw.send(&frame(PING, 0, 0, b"all read"));
+    let raw = tokio::task::spawn_blocking(move || raw.until(PING).map(|_| raw)).await.expect("no panic");
+    let mut raw = raw.expect("an answer");
     let served = fixture.seen.unary_calls.load(Ordering::SeqCst);
     // 8 MiB of replies, then no more requests are begun.
     assert!((80..=90).contains(&served), "{served} replies are held");
