@@ -29,6 +29,8 @@ pub enum Mistake {
     SkipsConfChange,
     /// Lets the removal of a member take effect before its commit is durable.
     ForgetsRemovals,
+    /// Names a commit index that covers a removal before that is durable.
+    TellsRemovalsEarly,
     /// A new leader takes leases over with the deadlines they would have without an extension, as of their grant.
     ForgetsRenewals,
     /// A read that comes while a read index is on its way takes that one's answer.

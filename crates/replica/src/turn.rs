@@ -19,6 +19,9 @@ impl<C> Replica<C> {
             self.ask_read_index(shell, now);
             self.outgoing.give_up_unsent(shell, &mut self.raft, now);
             self.outgoing.offer(shell, &mut self.raft, now);
+            if shell.makes(Mistake::TellsRemovalsEarly) {
+                self.raft.forget_removals();
+            }
             if self.raft.has_work() {
                 let work = self.raft.work();
                 self.take(shell, work, now)?;

@@ -8,6 +8,7 @@ use crate::consensus::lagging::Allowance;
 use crate::consensus::log::Log;
 use crate::consensus::observe::Tail;
 use crate::consensus::proof::Proof;
+use crate::consensus::removals::Removals;
 use crate::consensus::step::Early;
 use crate::consensus::work::Unsynced;
 use api::raftpb;
@@ -37,6 +38,8 @@ pub struct Member {
     pub(crate) outranked_in: u64,
     pub(crate) durable_term: u64,
     pub(crate) unsynced: VecDeque<Unsynced>,
+    /// Removals of which others may not be told yet.
+    pub(crate) removals: Removals,
     /// Read indexes that followers asked for before this leader had committed anything in its term.
     pub(crate) early_reads: Vec<eraftpb::Message>,
     /// Proposals that followers sent during a leader transfer or a configuration change.
@@ -96,6 +99,8 @@ impl Member {
             return Err(Error::Uncommitted { commit: hard_state.commit, last });
         }
         let durable_term = hard_state.term;
+        let mut removals = Removals::default();
+        removals.append(&restored.entries);
         let older_tail = Tail::new(restored.newest_applied);
         let log = Log::new(
             (restored.applied, restored.applied_term),
@@ -130,6 +135,7 @@ impl Member {
             outranked_in: 0,
             durable_term,
             unsynced: VecDeque::new(),
+            removals,
             early_reads: Vec::new(),
             early_proposals: VecDeque::new(),
             leaps: Leaps::default(),

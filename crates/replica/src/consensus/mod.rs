@@ -54,6 +54,7 @@ mod outbox;
 mod proof;
 mod propose;
 mod reads;
+mod removals;
 mod status;
 mod step;
 mod work;

@@ -3,7 +3,7 @@
 use crate::consensus::backlog::is_to_last;
 use crate::consensus::core::Member;
 use crate::consensus::error::Error;
-use crate::consensus::{convert, outbox};
+use crate::consensus::{convert, outbox, removals};
 use api::raftpb;
 use raft::eraftpb::MessageType;
 
@@ -36,6 +36,8 @@ pub(crate) struct Unsynced {
     pub(crate) term: u64,
     pub(crate) has_entries: bool,
     pub(crate) snapshot_index: u64,
+    /// The commit index that is durable with it; 0 if that may wait for another sync.
+    pub(crate) commit: u64,
 }
 
 impl Member {
@@ -51,16 +53,9 @@ impl Member {
         let taken = ready.take_entries();
         let entries: Vec<raftpb::Entry> = taken.iter().map(convert::entry_from_raft).collect();
         let mut hard_state = ready.hs().map(convert::hard_state_from_raft);
+        self.removals.append(&entries);
         let mut messages = ready.take_messages();
         let mut persisted_messages = ready.take_persisted_messages();
-        for heartbeat in messages.iter_mut().chain(&mut persisted_messages) {
-            if heartbeat.get_msg_type() == MessageType::MsgHeartbeat {
-                // The heartbeat names a committed entry, whose term never changes. A follower has acknowledged in this
-                // term no entry that was trimmed before this member's start, so the term is known unless the follower
-                // has acknowledged none yet.
-                heartbeat.commit_term = self.known_term(heartbeat.commit).unwrap_or(0);
-            }
-        }
         // raft-rs lets a leader send before its own log is durable. That is only safe once the vote that made it leader is:
         // a sole voter wins its election before anything reached the disk.
         if self.node.raft.term != self.durable_term {
@@ -70,10 +65,22 @@ impl Member {
             ready.take_committed_entries().iter().map(convert::entry_from_raft).collect();
         let reads = ready.take_read_states().into_iter().filter_map(|read| self.own_read(&read)).collect();
         let mut must_sync = ready.must_sync();
-        if committed.iter().any(is_to_last) {
-            hard_state = Some(convert::hard_state_from_raft(&self.node.raft.hard_state()));
-            must_sync = true;
-            persisted_messages.splice(0..0, messages.drain(..));
+        let commit_max = self.removals.commit_max();
+        if self.node.raft.raft_log.committed > commit_max {
+            persisted_messages.splice(0..0, removals::hold_back(&mut messages, commit_max));
+            let is_told = persisted_messages.iter().any(|message| removals::named(message) > commit_max);
+            if is_told || committed.iter().any(is_to_last) {
+                hard_state = Some(convert::hard_state_from_raft(&self.node.raft.hard_state()));
+                must_sync = true;
+            }
+        }
+        for heartbeat in messages.iter_mut().chain(&mut persisted_messages) {
+            if heartbeat.get_msg_type() == MessageType::MsgHeartbeat {
+                // The heartbeat names a committed entry, whose term never changes. A follower has acknowledged in this
+                // term no entry that was trimmed before this member's start, so the term is known unless the follower
+                // has acknowledged none yet.
+                heartbeat.commit_term = self.known_term(heartbeat.commit).unwrap_or(0);
+            }
         }
         let log = self.node.mut_store();
         let mut snapshot = (!ready.snapshot().is_empty()).then(|| {
@@ -91,11 +98,14 @@ impl Member {
         if let Some(conf_state) = metadata.and_then(|metadata| metadata.conf_state.as_ref()) {
             self.conf_state = conf_state.clone();
         }
+        let snapshot_index = metadata.map_or(0, |metadata| metadata.index());
+        self.removals.settled(snapshot_index);
         self.unsynced.push_back(Unsynced {
             number,
             term: self.node.raft.term,
             has_entries: !entries.is_empty(),
-            snapshot_index: metadata.map_or(0, |metadata| metadata.index()),
+            snapshot_index,
+            commit: hard_state.filter(|_| must_sync).map_or(0, |state| state.commit()),
         });
         self.node.advance_append_async(ready);
         Work {
@@ -116,6 +126,7 @@ impl Member {
         let mut installed = 0;
         while let Some(work) = self.unsynced.pop_front_if(|work| work.number <= number) {
             self.durable_term = self.durable_term.max(work.term);
+            self.removals.settled(work.commit);
             installed = installed.max(work.snapshot_index);
         }
         self.node.on_persist_ready(number);
