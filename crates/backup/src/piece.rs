@@ -28,6 +28,8 @@ const CHECKSUM_BYTES: usize = 32;
 /// What is wrong with a piece that is not whole.
 const CUT_OFF: &str = "it is cut off";
 const WRONG_SUM: &str = "its checksum does not match";
+/// Entries that are read at once: one takes far more memory than it may take bytes.
+const ENTRIES_MAX: usize = 1_024;
 /// Larger ones are refused before they are read: a piece is sealed at 16 MiB, and an entry is far smaller than the rest.
 pub const PIECE_BYTES_MAX: u64 = 1 << 30;
 
@@ -180,7 +182,7 @@ pub struct Piece {
     batches: Bytes,
 }
 
-/// Entries that were applied by one time.
+/// Entries that were applied by one time: a batch, or a part of a long one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
     /// When, in milliseconds since 1970.
@@ -220,18 +222,20 @@ impl Piece {
         matches!(Piece::decode(bytes), Err(what) if what == CUT_OFF || what == WRONG_SUM)
     }
 
-    /// Its batches, one after the other; after an error there is none.
+    /// Its batches, one after the other, long ones in parts; after an error there is none.
     pub fn batches(&self) -> impl Iterator<Item = Result<Batch, String>> + '_ {
         let (mut rest, mut at, mut is_over) = (self.batches.clone(), self.before, false);
+        let mut open = OpenBatch::default();
         std::iter::from_fn(move || {
             if is_over {
                 return None;
             }
-            if rest.is_empty() {
+            if open.body.is_empty() && rest.is_empty() {
                 is_over = true;
                 return (at != self.last).then(|| Err(format!("it ends at entry {at}, not at entry {}", self.last)));
             }
-            let batch = read_batch(&mut rest, &mut at);
+            let opened = if open.body.is_empty() { open_batch(&mut rest).map(|next| open = next) } else { Ok(()) };
+            let batch = opened.and_then(|()| open.read(&mut at));
             is_over = batch.is_err();
             Some(batch)
         })
@@ -244,24 +248,37 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], String> {
     Ok(*head)
 }
 
-fn read_batch(rest: &mut Bytes, at: &mut At) -> Result<Batch, String> {
+/// A batch of which there is more to read.
+#[derive(Default)]
+struct OpenBatch {
+    time_ms: u64,
+    body: Bytes,
+}
+
+impl OpenBatch {
+    fn read(&mut self, at: &mut At) -> Result<Batch, String> {
+        let mut entries = Vec::new();
+        while !self.body.is_empty() && entries.len() < ENTRIES_MAX {
+            let entry = Entry::decode_length_delimited(&mut self.body).map_err(|error| format!("an entry: {error}"))?;
+            let found = At { index: entry.index(), term: entry.term() };
+            if at.index.checked_add(1) != Some(found.index) || found.term < at.term {
+                return Err(format!("entry {found} does not follow entry {at}"));
+            }
+            *at = found;
+            entries.push(entry);
+        }
+        Ok(Batch { time_ms: self.time_ms, entries })
+    }
+}
+
+fn open_batch(rest: &mut Bytes) -> Result<OpenBatch, String> {
     let mut head = &rest[..];
     let time_ms = u64::from_le_bytes(take(&mut head)?);
     let len = u32::from_le_bytes(take(&mut head)?) as usize;
     if head.len() < len {
         return Err("a batch is cut off".into());
     }
-    let mut body = rest.slice(BATCH_HEAD_BYTES..BATCH_HEAD_BYTES.saturating_add(len));
+    let body = rest.slice(BATCH_HEAD_BYTES..BATCH_HEAD_BYTES.saturating_add(len));
     *rest = rest.slice(BATCH_HEAD_BYTES.saturating_add(len)..);
-    let mut entries = Vec::new();
-    while !body.is_empty() {
-        let entry = Entry::decode_length_delimited(&mut body).map_err(|error| format!("an entry: {error}"))?;
-        let found = At { index: entry.index(), term: entry.term() };
-        if at.index.checked_add(1) != Some(found.index) || found.term < at.term {
-            return Err(format!("entry {found} does not follow entry {at}"));
-        }
-        *at = found;
-        entries.push(entry);
-    }
-    Ok(Batch { time_ms, entries })
+    Ok(OpenBatch { time_ms, body })
 }

@@ -60,6 +60,19 @@ proptest! {
 }
 
 #[test]
+fn a_batch_of_many_entries_is_read_in_parts() {
+    let piece = Piece::decode(&draft(&[(5, vec![1; 10_000]), (6, vec![2; 3])]).encode()).expect("a piece");
+    let parts: Vec<_> = piece.batches().collect::<Result<_, _>>().expect("batches");
+    let longest = parts.iter().map(|part| part.entries.len()).max();
+    assert!(longest <= Some(1_024), "{longest:?} entries at once");
+    let count =
+        |time_ms| parts.iter().filter(|part| part.time_ms == time_ms).map(|part| part.entries.len()).sum::<usize>();
+    assert_eq!([count(5), count(6)], [10_000, 3]);
+    let indexes = parts.iter().flat_map(|part| &part.entries).map(Entry::index);
+    assert!(indexes.eq(41..10_044), "in order, without a gap");
+}
+
+#[test]
 fn entries_that_do_not_follow_are_refused() {
     let mut draft = draft(&[(1, vec![3])]);
     for wrong in [entry(41, 2, 1), entry(43, 2, 1), entry(42, 1, 1)] {
