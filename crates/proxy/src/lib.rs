@@ -4,7 +4,7 @@
 //! client's own thread (`upstream`), within the memory that `held` grants; `stream` does it for streams. Clients with the same `identity`
 //! share serializable `reads`, the stream of keep-alives of their `leases`, and their watches (`watch`). `leasing` has reads of single keys
 //! answered from memory. `order` keeps reads from going back,
-//! `namespace` puts a prefix before keys, `tls` admits clients, `pages` are health and metrics, `logged` writes lines about calls. `upkeep` is
+//! `namespace` puts a prefix before keys, `tls` admits clients, `pages` are health and metrics (`question`), `logged` writes lines about calls. `upkeep` is
 //! what the proxy asks members for itself.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
@@ -25,6 +25,7 @@ mod methods;
 mod namespace;
 mod order;
 mod pages;
+mod question;
 mod reads;
 mod service;
 mod settings;

@@ -5,15 +5,16 @@ use api::Message as _;
 use api::etcdserverpb::RangeRequest;
 use bytes::Bytes;
 use client::Client;
-use contain::Contained;
 use http::header::LOCATION;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use rpc::{HttpResponder, Metadata};
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use telemetry::metrics::Page;
 
+use crate::question::Question;
 use crate::service::Common;
 
 /// How long a member may take to show that it serves, or its metrics.
@@ -21,14 +22,21 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The key that is read for that. It need not be there.
 const HEALTH_KEY: &[u8] = b"health";
 
+const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
 /// What there is beside gRPC.
 pub(crate) struct Pages {
     common: Common,
+    health: Arc<Question<HttpResponder>>,
+    metrics: Arc<Question<HttpResponder>>,
 }
+
+/// An answer for all who wait for it.
+type Answer = (StatusCode, &'static str, Bytes);
 
 impl Pages {
     pub(crate) fn new(common: Common) -> Pages {
-        Pages { common }
+        Pages { common, health: Arc::default(), metrics: Arc::default() }
     }
 
     /// Answers a request.
@@ -37,11 +45,9 @@ impl Pages {
             return send(responder, StatusCode::METHOD_NOT_ALLOWED, "text/plain", "Method Not Allowed\n".into());
         }
         match request.uri().path() {
-            "/health" | "/proxy/health" => drop(tokio::spawn(Contained::new(health(upstream, responder)))),
-            "/metrics" => drop(tokio::spawn(Contained::new(metrics(upstream, responder)))),
-            "/proxy/metrics" => {
-                send(responder, StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", self.own());
-            }
+            "/health" | "/proxy/health" => ask(&self.health, responder, || health(upstream)),
+            "/metrics" => ask(&self.metrics, responder, || metrics(upstream)),
+            "/proxy/metrics" => send(responder, StatusCode::OK, METRICS_TYPE, self.own().into()),
             "/debug/pprof" if self.common.has_profiles => {
                 let mut response = Response::new(Bytes::new());
                 *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
@@ -100,8 +106,21 @@ impl Pages {
     }
 }
 
+/// Answers with what members say, who are asked once for all who ask at the same time.
+fn ask<F: Future<Output = Answer> + Send + 'static>(
+    question: &Arc<Question<HttpResponder>>,
+    responder: HttpResponder,
+    ask: impl FnOnce() -> F,
+) {
+    let tell = |responder, (status, content_type, text): &Answer| send(responder, *status, content_type, text.clone());
+    if let Err(responder) = question.wait(responder, ask, tell) {
+        let text = Bytes::from_static(b"too many requests\n");
+        send(responder, StatusCode::SERVICE_UNAVAILABLE, "text/plain", text);
+    }
+}
+
 /// Whether a member answers a linearizable read. One that refuses it, because users are enabled, does.
-async fn health(upstream: Client, responder: HttpResponder) {
+async fn health(upstream: Client) -> Answer {
     let request = RangeRequest { key: Bytes::from_static(HEALTH_KEY), keys_only: true, ..RangeRequest::default() };
     let message = request.encode_to_vec().into();
     let (path, metadata) = ("/etcdserverpb.KV/Range", Metadata::default());
@@ -116,22 +135,22 @@ async fn health(upstream: Client, responder: HttpResponder) {
     }
     let status = if why.is_none() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let text = format!("{{\"health\":\"{}\",\"reason\":\"{reason}\"}}", why.is_none());
-    send(responder, status, "application/json", text);
+    (status, "application/json", text.into())
 }
 
 /// The metrics of the first member that shows them, as etcd's proxy has it.
-async fn metrics(upstream: Client, responder: HttpResponder) {
+async fn metrics(upstream: Client) -> Answer {
     let endpoints: Vec<client::Endpoint> = upstream.endpoints().cloned().collect();
     for endpoint in &endpoints {
         if let Ok(Ok(page)) = tokio::time::timeout(PATIENCE, upstream.page(endpoint, "/metrics")).await {
-            return send(responder, StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", page);
+            return (StatusCode::OK, METRICS_TYPE, page.into());
         }
     }
-    send(responder, StatusCode::BAD_GATEWAY, "text/plain", "no member shows its metrics\n".into());
+    (StatusCode::BAD_GATEWAY, "text/plain", "no member shows its metrics\n".into())
 }
 
-fn send(responder: HttpResponder, status: StatusCode, content_type: &'static str, text: String) {
-    let mut response = Response::new(Bytes::from(text));
+fn send(responder: HttpResponder, status: StatusCode, content_type: &'static str, text: Bytes) {
+    let mut response = Response::new(text);
     *response.status_mut() = status;
     response.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static(content_type));
     responder.send(response);
