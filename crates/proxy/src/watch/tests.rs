@@ -535,6 +535,57 @@ fn watches_end_where_the_data_of_members_went_back() {
     assert_eq!(ended.count(), 2);
 }
 
+/// Has members answer all that a hub asks, as if their own notices of progress were far away; returns what the only client is told.
+fn answered(hub: &mut Hub, history: &History, streams: &mut [Stream; 2], began_ms: u64) -> Vec<WatchResponse> {
+    let (mut dice, mut told) = (Dice(1), Vec::new());
+    for round in 0..10 {
+        hub.tick(began_ms + round * 60);
+        for output in hub.take() {
+            match output {
+                Output::Ask(lane, request) => streams[usize::from(lane == Lane::Future)].requests.push_back(request),
+                Output::Tell(1, telling) => {
+                    told.extend(
+                        encode(telling).into_iter().map(|message| WatchResponse::decode(message).expect("whole")),
+                    );
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        for (lane, stream) in LANES.into_iter().zip(&mut *streams) {
+            stream.view = history.revision;
+            while !stream.requests.is_empty() {
+                stream.handle(history, 0);
+            }
+            stream.deliver(history, &mut dice, true);
+            stream.responses.drain(..).for_each(|response| hub.receive(lane, response));
+        }
+    }
+    told
+}
+
+#[test]
+fn a_quiet_watch_that_began_in_the_future_holds_no_progress_back() {
+    let (mut hub, mut history) = (Hub::new(1, Live::default()), History { revision: 5, ..History::default() });
+    let mut streams = [(); 2].map(|()| Stream { knows_token: true, is_up: true, ..Stream::default() });
+    hub.open(1);
+    LANES.into_iter().for_each(|lane| hub.up(lane));
+    for (key, watch_id, start_revision) in [("a", 1, 0), ("b", 2, 9)] {
+        hub.create(
+            1,
+            WatchCreateRequest { key: key.into(), watch_id, start_revision, ..WatchCreateRequest::default() },
+        );
+    }
+    answered(&mut hub, &history, &mut streams, 0);
+    let kv = Some(KeyValue { key: "a".into(), mod_revision: 20, ..KeyValue::default() });
+    history.events.push(Event { kv, ..Event::default() });
+    history.revision = 20;
+    answered(&mut hub, &history, &mut streams, 1000);
+    hub.progress(1);
+    let told = answered(&mut hub, &history, &mut streams, 2000);
+    let told: Vec<i64> = told.iter().filter_map(|response| Some(response.header.as_ref()?.revision)).collect();
+    assert_eq!(told, [20]);
+}
+
 #[test]
 fn a_schedule_is_the_same_for_the_same_seed() {
     let trace = |seed| {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Hub, NO_WATCH, Output, RECENT_BYTES_MAX, Watch};
 use crate::watch::audience::Id;
-use crate::watch::feed::{Batch, Lane};
+use crate::watch::feed::{Batch, Feed, Lane};
 use crate::watch::mistake::Mistake;
 use crate::watch::{ClientId, FeedId, Telling};
 
@@ -129,16 +129,26 @@ impl Hub {
         if lane != Lane::Main {
             return;
         }
-        let mut advanced = Vec::new();
+        let (mut advanced, mut quiet) = (Vec::new(), Vec::new());
         for (number, feed) in &mut self.feeds {
             if feed.lane == Lane::Main && feed.is_created {
                 feed.advance(header.revision);
                 advanced.push(*number);
+            } else if feed.lane == Lane::Future && feed.position < header.revision {
+                quiet.push(*number);
             }
+        }
+        // The future has come, without an event: nobody asks that stream how far it is.
+        for number in quiet {
+            self.change_lane(number, Lane::Main);
         }
         self.progress.is_asked = false;
         for client in std::mem::take(&mut self.progress.asked) {
-            self.tell_progress(client, header);
+            if self.awaits_feed(client, header.revision) {
+                self.progress.waiting.insert(client);
+            } else {
+                self.tell_progress(client, header);
+            }
         }
         // The largest feeds are joined by the others.
         for number in advanced {
@@ -147,6 +157,15 @@ impl Hub {
         if !self.progress.waiting.is_empty() {
             self.ask_progress();
         }
+    }
+
+    /// Whether a member has still to create a feed on the main stream for a watch of a client that is not as far as `revision`: its
+    /// progress comes behind that.
+    fn awaits_feed(&self, id: ClientId, revision: i64) -> bool {
+        let feed_of = |watch: &Watch| watch.feed.and_then(|feed| self.feeds.get(&feed));
+        let awaits = |feed: &Feed| feed.lane == Lane::Main && !feed.is_created && feed.position < revision;
+        let watches = self.clients.get(&id).into_iter().flat_map(|client| client.watches.values());
+        watches.filter(|watch| watch.is_told && watch.next <= revision).filter_map(feed_of).any(awaits)
     }
 
     /// Tells a client how far all its watches are: not further than it has been sent events.

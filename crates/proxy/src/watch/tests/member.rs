@@ -119,7 +119,8 @@ impl Stream {
                 continue;
             }
             if *next > self.view {
-                if *next == self.view + 1 && request.progress_notify && dice.one_in(4) {
+                // Of its own accord a member tells progress every ten minutes: not while all comes to its end.
+                if *next == self.view + 1 && request.progress_notify && !all && dice.one_in(4) {
                     self.responses.push_back(WatchResponse { header, watch_id: number, ..Default::default() });
                 }
                 continue;
