@@ -1,13 +1,22 @@
 //! The watches that a feed has, by what they want of its events.
 
-use api::mvccpb::Event;
+use api::mvccpb::{Event, KeyValue};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use super::{ClientId, Subject, WatchId};
 
 /// Ranges that are parts of a feed's: each is looked at for each event.
 const PARTS_MAX: usize = 64;
+
+/// Watches that want the same of some events.
+#[derive(Debug)]
+pub(crate) struct Share {
+    /// What they want of them; none for all.
+    pub(crate) events: Option<Arc<[Event]>>,
+    pub(crate) ids: Vec<Id>,
+}
 
 /// A watch of a client.
 pub(crate) type Id = (ClientId, WatchId);
@@ -83,20 +92,44 @@ impl Audience {
         self.all.iter().copied().collect()
     }
 
-    /// Those that may want one of these events.
-    pub(crate) fn of_events(&self, events: &[Event]) -> Vec<Id> {
-        let mut wanting: Vec<Id> = self.whole.iter().copied().collect();
+    /// Some of them, the last of which are those that want all: as long as one of these is left, nobody lacks anything.
+    pub(crate) fn some(&self, count: usize) -> Vec<Id> {
+        let partial = self.keys.values().chain(self.parts.values()).flatten();
+        partial.chain(&self.whole).take(count).copied().collect()
+    }
+
+    /// Those that may want one of these events, and what of them those want that do not want all: each event is looked at once for each
+    /// range, not for each watch.
+    pub(crate) fn of_events(&self, events: &[Event]) -> Vec<Share> {
+        let whole = || self.whole.iter().copied().collect();
+        let mut shares: Vec<Share> =
+            (!self.whole.is_empty()).then(|| Share { events: None, ids: whole() }).into_iter().collect();
         if self.keys.is_empty() && self.parts.is_empty() {
-            return wanting;
+            return shares;
         }
-        let mut partial: BTreeSet<Id> = BTreeSet::new();
-        for key in events.iter().filter_map(|event| event.kv.as_ref()).map(|kv| &kv.key) {
-            partial.extend(self.keys.get(key).into_iter().flatten());
-            let parts = self.parts.iter().filter(|((from, end), _)| key >= from && is_before(key, end));
-            partial.extend(parts.flat_map(|(_, ids)| ids));
+        let mut share = |events: Vec<Event>, ids: &BTreeSet<Id>| {
+            if !events.is_empty() {
+                shares.push(Share { events: Some(events.into()), ids: ids.iter().copied().collect() });
+            }
+        };
+        let mut of_keys: BTreeMap<&Bytes, Vec<Event>> = BTreeMap::new();
+        for event in events {
+            let Some(kv) = &event.kv else { continue };
+            if self.keys.contains_key(&kv.key) {
+                of_keys.entry(&kv.key).or_default().push(event.clone());
+            }
         }
-        wanting.extend(partial);
-        wanting
+        for (key, events) in of_keys {
+            if let Some(ids) = self.keys.get(key) {
+                share(events, ids);
+            }
+        }
+        for ((from, end), ids) in &self.parts {
+            let is_inside = |kv: &KeyValue| kv.key >= *from && is_before(&kv.key, end);
+            let inside = events.iter().filter(|event| event.kv.as_ref().is_some_and(is_inside));
+            share(inside.cloned().collect(), ids);
+        }
+        shares
     }
 }
 
@@ -128,7 +161,6 @@ impl Subject {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use api::mvccpb::KeyValue;
 
     fn subject(key: &str, range_end: &str) -> Subject {
         Subject { key: key.to_string().into(), range_end: range_end.to_string().into(), prev_kv: false }
@@ -167,8 +199,9 @@ mod tests {
         }
         let wanting = |audience: &Audience, key: &str| {
             let kv = Some(KeyValue { key: key.to_string().into(), ..KeyValue::default() });
-            let ids = audience.of_events(&[Event { kv, ..Event::default() }]);
-            ids.into_iter().map(|(_, watch)| watch).collect::<Vec<_>>()
+            let shares = audience.of_events(&[Event { kv, ..Event::default() }]);
+            assert!(shares.iter().all(|share| share.events.as_ref().is_none_or(|events| events.len() == 1)));
+            shares.into_iter().flat_map(|share| share.ids).map(|(_, watch)| watch).collect::<Vec<_>>()
         };
         assert_eq!(wanting(&audience, "aa"), [0]);
         assert_eq!(wanting(&audience, "b"), [0, 1, 2]);

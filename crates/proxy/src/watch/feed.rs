@@ -101,8 +101,12 @@ pub(crate) struct Feed {
     pub(crate) lane: Lane,
     /// The client's watch for which it was made, until the member has answered.
     pub(crate) creator: Option<Id>,
+    /// Whether the member was asked for it, on the present stream.
+    pub(crate) is_asked: bool,
     /// Whether the member has created it, on the present stream.
     pub(crate) is_created: bool,
+    /// Whether it stands in the hub's line of feeds that may be joined with others.
+    pub(crate) is_in_line: bool,
     /// Whether the member has what it asked for: one that begins at a compacted revision is created, too, and ended right after that.
     pub(crate) is_begun: bool,
     /// Every event up to this revision has come, and was given to all of `audience`; -1 as long as the member has not said where it begins.
@@ -122,7 +126,9 @@ impl Feed {
             subject,
             lane: Lane::Main,
             creator: Some(creator),
+            is_asked: false,
             is_created: false,
+            is_in_line: false,
             is_begun: false,
             position,
             audience,
@@ -156,9 +162,10 @@ impl Feed {
         (self.recent_bytes, self.recent_from) = (0, self.position);
     }
 
-    /// What has come lately.
-    pub(crate) fn recent(&self) -> Vec<Arc<Batch>> {
-        self.recent.iter().cloned().collect()
+    /// What has come lately and a watch lacks whose next revision is `next`.
+    pub(crate) fn recent_from(&self, next: i64) -> Vec<Arc<Batch>> {
+        let known = self.recent.partition_point(|batch| batch.last < next);
+        self.recent.range(known..).cloned().collect()
     }
 
     /// Whether the watches of another feed that have everything up to its position can join: this one has what they lack, and is not

@@ -108,10 +108,16 @@ pub(crate) struct Hub {
     clients: HashMap<ClientId, Client>,
     pub(super) feeds: BTreeMap<FeedId, Feed>,
     /// Feeds by their first key.
-    beginnings: BTreeMap<Bytes, Vec<FeedId>>,
+    beginnings: BTreeMap<Bytes, BTreeSet<FeedId>>,
     last_feed: FeedId,
     /// Feeds that members were asked for and have not answered, in order.
     creating: PerLane<VecDeque<FeedId>>,
+    /// Feeds that members are to be asked for once they have answered some of those.
+    unasked: PerLane<BTreeSet<FeedId>>,
+    /// Feeds that may be joined with others.
+    line: VecDeque<FeedId>,
+    /// Watches of clients that have gone, as long as they are on feeds.
+    leaving: BTreeMap<ClientId, BTreeMap<WatchId, Watch>>,
     is_up: PerLane<bool>,
     progress: Progress,
     /// What came last from a member.
@@ -128,7 +134,7 @@ pub(crate) struct Hub {
     /// How many members in a row did not know the token.
     pub(super) refusals: PerLane<usize>,
     now_ms: u64,
-    out: Vec<Output>,
+    pub(super) out: Vec<Output>,
 }
 
 impl Hub {
@@ -189,8 +195,8 @@ impl Hub {
         let Some(gone) = self.clients.remove(&client) else { return };
         self.progress.asked.remove(&client);
         self.progress.waiting.remove(&client);
-        for (number, watch) in gone.watches {
-            self.take_off((client, number), &watch.subject, watch.feed);
+        if !gone.watches.is_empty() {
+            self.leaving.insert(client, gone.watches);
         }
     }
 
@@ -295,11 +301,12 @@ impl Hub {
     pub(crate) fn up(&mut self, lane: Lane) {
         *self.is_up.of_mut(lane) = true;
         self.creating.of_mut(lane).clear();
+        self.unasked.of_mut(lane).clear();
         let feeds: Vec<FeedId> =
             self.feeds.iter().filter(|(_, feed)| feed.lane == lane).map(|(number, _)| *number).collect();
         for number in feeds {
             if let Some(feed) = self.feeds.get_mut(&number) {
-                (feed.is_created, feed.is_begun) = (false, false);
+                (feed.is_asked, feed.is_created, feed.is_begun) = (false, false, false);
             }
             if Mistake::RepeatsAfterResumption.is_planted() {
                 self.go_back(number);
@@ -327,8 +334,9 @@ impl Hub {
     pub(crate) fn down(&mut self, lane: Lane) {
         *self.is_up.of_mut(lane) = false;
         self.creating.of_mut(lane).clear();
+        self.unasked.of_mut(lane).clear();
         for feed in self.feeds.values_mut().filter(|feed| feed.lane == lane) {
-            feed.is_created = false;
+            (feed.is_asked, feed.is_created) = (false, false);
         }
     }
 
@@ -346,10 +354,12 @@ impl Hub {
         self.now_ms = now_ms;
         if self.progress.is_asked && now_ms.saturating_sub(self.progress.since_ms) >= PROGRESS_PATIENCE_MS {
             // A watch that seemed to begin in the future, to a member that lagged behind, may not any more.
-            let reached = |feed: &Feed| feed.lane == Lane::Future && feed.position <= self.header.revision;
-            let due: Vec<FeedId> =
-                self.feeds.iter().filter(|(_, feed)| reached(feed)).map(|(number, _)| *number).collect();
-            due.into_iter().for_each(|number| self.change_lane(number, Lane::Main));
+            if *self.lanes.of(Lane::Future) > 0 {
+                let reached = |feed: &Feed| feed.lane == Lane::Future && feed.position <= self.header.revision;
+                let due: Vec<FeedId> =
+                    self.feeds.iter().filter(|(_, feed)| reached(feed)).map(|(number, _)| *number).collect();
+                due.into_iter().for_each(|number| self.change_lane(number, Lane::Main));
+            }
             self.ask_progress();
         }
     }
@@ -359,8 +369,17 @@ impl Hub {
         self.progress.is_asked
     }
 
-    fn watch_mut(&mut self, (client, number): Id) -> Option<&mut Watch> {
+    /// A watch of a client that has not gone.
+    fn known_mut(&mut self, (client, number): Id) -> Option<&mut Watch> {
         self.clients.get_mut(&client)?.watches.get_mut(&number)
+    }
+
+    /// A watch that may be on a feed.
+    fn watch_mut(&mut self, (client, number): Id) -> Option<&mut Watch> {
+        match self.clients.get_mut(&client) {
+            Some(client) => client.watches.get_mut(&number),
+            None => self.leaving.get_mut(&client)?.get_mut(&number),
+        }
     }
 
     fn answer(&self) -> WatchResponse {

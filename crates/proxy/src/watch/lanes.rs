@@ -48,6 +48,15 @@ pub(super) enum What {
     Refused(Status),
     /// All members together have this revision, or it cannot be known.
     Confirmed(Option<i64>),
+    /// Nothing was told: the circle's hub has work of its own to do.
+    Work,
+}
+
+impl News {
+    /// A turn of a circle for its own work.
+    pub(super) fn work(circle: CircleId) -> News {
+        News { circle, lane: Lane::Main, stream: 0, what: What::Work, _room: None }
+    }
 }
 
 /// Room for the messages of all streams.

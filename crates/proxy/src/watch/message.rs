@@ -24,7 +24,7 @@ pub(crate) enum Telling {
         fragment: bool,
         batch: Arc<Batch>,
         /// What of the batch it gets, if not all of it.
-        part: Option<Vec<Event>>,
+        part: Option<Arc<[Event]>>,
     },
 }
 

@@ -11,6 +11,8 @@ pub(crate) enum Mistake {
     SwallowsCompaction,
     /// A feed that goes on at another member begins with an event that it has given already.
     RepeatsAfterResumption,
+    /// A feed ends although not all of its watches have joined another one yet.
+    EndsHalfJoined,
     /// A client shares the hub of clients with another token.
     MixesIdentities,
 }
@@ -22,11 +24,12 @@ thread_local! {
 
 impl Mistake {
     #[cfg(test)]
-    pub(crate) const ALL: [Mistake; 5] = [
+    pub(crate) const ALL: [Mistake; 6] = [
         Mistake::LosesEventsAtJoin,
         Mistake::TellsProgressEarly,
         Mistake::SwallowsCompaction,
         Mistake::RepeatsAfterResumption,
+        Mistake::EndsHalfJoined,
         Mistake::MixesIdentities,
     ];
 

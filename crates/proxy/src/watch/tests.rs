@@ -235,7 +235,14 @@ impl World {
                 }
             }
         }
-        self.look()
+        self.look()?;
+        if self.dice.one_in(2)
+            && let Some(hub) = self.circles.hub_mut(circle)
+        {
+            hub.work();
+            return self.look();
+        }
+        Ok(())
     }
 
     /// Carries out what the hubs want, and looks at what clients are told.
@@ -402,6 +409,9 @@ impl World {
                 self.look()?;
             }
         }
+        while self.circles.hub_mut(circle).expect("a hub").work() {
+            self.look()?;
+        }
         self.now_ms += 60;
         self.circles.hub_mut(circle).expect("a hub").tick(self.now_ms);
         self.look()
@@ -540,6 +550,7 @@ fn answered(hub: &mut Hub, history: &History, streams: &mut [Stream; 2], began_m
     let (mut dice, mut told) = (Dice(1), Vec::new());
     for round in 0..10 {
         hub.tick(began_ms + round * 60);
+        while hub.work() {}
         for output in hub.take() {
             match output {
                 Output::Ask(lane, request) => streams[usize::from(lane == Lane::Future)].requests.push_back(request),
@@ -584,6 +595,34 @@ fn a_quiet_watch_that_began_in_the_future_holds_no_progress_back() {
     let told = answered(&mut hub, &history, &mut streams, 2000);
     let told: Vec<i64> = told.iter().filter_map(|response| Some(response.header.as_ref()?.revision)).collect();
     assert_eq!(told, [20]);
+}
+
+#[test]
+fn a_client_with_many_watches_keeps_no_other_waiting() {
+    let (mut hub, history) = (Hub::new(1, Live::default()), History { revision: 5, ..History::default() });
+    let mut streams = [(); 2].map(|()| Stream { knows_token: true, is_up: true, ..Stream::default() });
+    hub.open(1);
+    LANES.into_iter().for_each(|lane| hub.up(lane));
+    for watch_id in 1..=300 {
+        let key = watch_id.to_string().into();
+        hub.create(1, WatchCreateRequest { key, watch_id, ..WatchCreateRequest::default() });
+    }
+    let asked = hub.out.len();
+    assert!(asked < 10, "{asked} requests wait for a member that answers nothing");
+    for round in 0..15 {
+        answered(&mut hub, &history, &mut streams, round * 1_000);
+    }
+    assert_eq!(streams[0].watches.len(), 300);
+    hub.close(1);
+    let (mut turns, mut left) = (0, hub.take().len());
+    assert!(left < 10, "{left} at once");
+    while hub.has_work() {
+        hub.work();
+        let more = hub.take().len();
+        assert!(more < 10, "{more} at once");
+        (turns, left) = (turns + 1, left + more);
+    }
+    assert!(left == 300 && turns > 50 && hub.feeds() == 0, "{left} in {turns} turns");
 }
 
 #[test]

@@ -72,6 +72,8 @@ struct Links {
     requests: PerLane<Option<UnboundedSender<WatchRequest>>>,
     /// The stream of each lane that counts; 0 for none.
     streams: PerLane<u64>,
+    /// Whether [`What::Work`] waits for its turn.
+    works: bool,
 }
 
 /// A stream of a client.
@@ -266,6 +268,10 @@ impl Thread {
                 *links.requests.of_mut(news.lane) = Some(sender);
                 hub.up(news.lane);
             }
+            What::Work => {
+                links.works = false;
+                hub.work();
+            }
             What::Refused(status) => hub.end_all(&status),
             What::Confirmed(revision) => {
                 if let (Some(seen), Some(revision)) = (hub.confirmed(revision), revision) {
@@ -319,6 +325,10 @@ impl Thread {
         self.circles.bound_recent(number);
         let Some(identity) = self.circles.identity(number).cloned() else { return };
         let links = self.links.entry(number).or_default();
+        if self.circles.hub_mut(number).is_some_and(|hub| hub.has_work()) && !std::mem::replace(&mut links.works, true)
+        {
+            self.told.add(number, News::work(number));
+        }
         for lane in LANES {
             let task = links.tasks.of_mut(lane);
             if task.is_none() && self.circles.hub_mut(number).is_some_and(|hub| hub.needs(lane)) {

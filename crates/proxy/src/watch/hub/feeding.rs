@@ -2,15 +2,20 @@
 
 use api::etcdserverpb::watch_request::RequestUnion;
 use api::etcdserverpb::{WatchCancelRequest, WatchCreateRequest, WatchProgressRequest};
+use std::collections::BTreeSet;
 use std::ops::Bound;
 
-use super::{Hub, Id};
+use super::{Hub, Id, Watch};
 use crate::watch::feed::{Feed, Lane};
 use crate::watch::mistake::Mistake;
 use crate::watch::{ClientId, FeedId, Subject, WatchId};
 
 /// Feeds with the same first key that are looked at to find one that can be joined.
 const SIBLINGS_MAX: usize = 16;
+/// Feeds that a member is asked for before it has answered any: a member that takes nothing must not have more requests wait for it.
+const CREATING_MAX: usize = if cfg!(test) { 3 } else { 4_096 };
+/// Watches that are moved, and batches that are given to them, before others have their turn.
+const EFFORT_MAX: usize = if cfg!(test) { 2 } else { 1_024 };
 /// Bytes of a key of which all beginnings are looked up, to find ranges that have it: prefixes of it, mostly.
 const BEGINNINGS_MAX: usize = 256;
 
@@ -19,8 +24,10 @@ impl Hub {
     /// for its own.
     pub(super) fn change_lane(&mut self, old: FeedId, lane: Lane) {
         let Some(mut feed) = self.remove(old) else { return };
-        self.ask(feed.lane, RequestUnion::CancelRequest(WatchCancelRequest { watch_id: old }));
-        (feed.lane, feed.is_created) = (lane, false);
+        if feed.is_asked {
+            self.ask(feed.lane, RequestUnion::CancelRequest(WatchCancelRequest { watch_id: old }));
+        }
+        (feed.lane, feed.is_asked, feed.is_created, feed.is_in_line) = (lane, false, false, false);
         feed.forget_recent();
         let watches = feed.audience.ids();
         let number = self.insert(feed);
@@ -34,7 +41,7 @@ impl Hub {
 
     fn insert(&mut self, feed: Feed) -> FeedId {
         self.last_feed = self.last_feed.saturating_add(1);
-        self.beginnings.entry(feed.subject.key.clone()).or_default().push(self.last_feed);
+        self.beginnings.entry(feed.subject.key.clone()).or_default().insert(self.last_feed);
         let count = self.lanes.of_mut(feed.lane);
         *count = count.saturating_add(1);
         self.feeds.insert(self.last_feed, feed);
@@ -54,31 +61,83 @@ impl Hub {
         });
         let same = self.beginnings.get(key).into_iter();
         let found = same.chain(prefixes.filter_map(|beginning| self.beginnings.get(beginning)));
-        let others = |feeds: &Vec<FeedId>| -> Vec<FeedId> {
+        let others = |feeds: &BTreeSet<FeedId>| -> Vec<FeedId> {
             feeds.iter().copied().filter(|other| *other != number).take(SIBLINGS_MAX).collect()
         };
         found.chain(near.map(|(_, feeds)| feeds)).flat_map(others).collect()
     }
 
-    /// Joins a feed with another one that has what it lacks, or the other way around.
-    pub(super) fn join_or_be_joined(&mut self, number: FeedId) {
-        let Some(feed) = self.feeds.get(&number) else { return };
+    /// Has a feed looked at soon, to join it with others.
+    pub(super) fn stand_in_line(&mut self, number: FeedId) {
         if self.feeds.len() < 2 {
             return;
         }
-        let mut is_near = false;
+        if let Some(feed) = self.feeds.get_mut(&number)
+            && !std::mem::replace(&mut feed.is_in_line, true)
+        {
+            self.line.push_back(number);
+        }
+    }
+
+    /// Does some of the work that can wait: feeds that may be joined, and watches whose clients have gone. True if there is more.
+    pub(crate) fn work(&mut self) -> bool {
+        let mut effort = 0_usize;
+        while effort < EFFORT_MAX {
+            if let Some(number) = self.line.pop_front() {
+                if let Some(feed) = self.feeds.get_mut(&number) {
+                    feed.is_in_line = false;
+                    effort = effort.saturating_add(self.join_or_be_joined(number, EFFORT_MAX.saturating_sub(effort)));
+                }
+                effort = effort.saturating_add(1);
+            } else if let Some((id, watch)) = self.next_leaving() {
+                effort = effort.saturating_add(1);
+                self.take_off(id, &watch.subject, watch.feed);
+            } else {
+                return false;
+            }
+        }
+        self.has_work()
+    }
+
+    /// Whether [`Hub::work`] has something to do.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.line.is_empty() || !self.leaving.is_empty()
+    }
+
+    fn next_leaving(&mut self) -> Option<(Id, Watch)> {
+        let mut gone = self.leaving.first_entry()?;
+        let client = *gone.key();
+        let next = gone.get_mut().pop_first();
+        if gone.get().is_empty() {
+            gone.remove();
+        }
+        next.map(|(number, watch)| ((client, number), watch))
+    }
+
+    /// Joins a feed with another one that has what it lacks, or the other way around. What takes more effort than `most` goes on later;
+    /// returns what it took.
+    fn join_or_be_joined(&mut self, number: FeedId, most: usize) -> usize {
+        let Some(feed) = self.feeds.get(&number) else { return 0 };
+        let (mut is_near, mut effort) = (false, 0_usize);
         for other in self.candidates(number, &feed.subject.clone()) {
-            let Some(one) = self.feeds.get(&number) else { return };
+            let Some(one) = self.feeds.get(&number) else { return effort };
             let Some(two) = self.feeds.get(&other) else { continue };
             let can_move = |from: &Feed, to: &Feed| from.is_created && to.can_be_joined_by(from);
             let (into_other, into_this) = (can_move(one, two), can_move(two, one));
             let is_main = |feed: &Feed| feed.is_created && feed.lane == Lane::Main;
+            effort = effort.saturating_add(1);
             // The fewer move.
             if into_other && (one.audience.len() <= two.audience.len() || !into_this) {
-                return self.join(number, other);
+                effort = effort.saturating_add(self.join(number, other, most.saturating_sub(effort)));
+                self.stand_in_line(number);
+                return effort;
             }
             if into_this {
-                self.join(other, number);
+                effort = effort.saturating_add(self.join(other, number, most.saturating_sub(effort)));
+                if effort >= most {
+                    self.stand_in_line(number);
+                    return effort;
+                }
             } else {
                 is_near |= is_main(one) && is_main(two) && two.subject.contains(&one.subject);
             }
@@ -87,25 +146,40 @@ impl Hub {
         if is_near && !self.progress.is_asked {
             self.ask_progress();
         }
+        effort
     }
 
-    /// Has all watches of a feed get their events from another one.
-    fn join(&mut self, from: FeedId, to: FeedId) {
-        let Some(watches) = self.feeds.get(&from).map(|feed| feed.audience.ids()) else { return };
-        let Some(recent) = self.feeds.get(&to).map(Feed::recent) else { return };
+    /// Has watches of a feed get their events from another one, one at least and those that `most` has room for. The feed ends with the
+    /// last of them. Returns what it took.
+    fn join(&mut self, from: FeedId, to: FeedId, most: usize) -> usize {
+        let most = most.max(1);
+        let Some(watches) = self.feeds.get(&from).map(|feed| feed.audience.some(most)) else { return 0 };
+        let mut effort = 0_usize;
         for id in watches {
+            if effort >= most {
+                break;
+            }
+            effort = effort.saturating_add(1);
             self.note_position(id);
             let Some(watch) = self.watch_mut(id) else { continue };
             watch.feed = Some(to);
-            let subject = watch.subject.clone();
-            if let Some(new) = self.feeds.get_mut(&to) {
-                new.audience.add(&new.subject.clone(), &subject, id);
+            let (subject, next) = (watch.subject.clone(), watch.next);
+            if let Some(old) = self.feeds.get_mut(&from) {
+                old.audience.remove(&subject, id);
             }
+            let Some(new) = self.feeds.get_mut(&to) else { continue };
+            new.audience.add(&new.subject.clone(), &subject, id);
             if !Mistake::LosesEventsAtJoin.is_planted() {
-                recent.iter().for_each(|batch| self.give(id, batch));
+                let recent = new.recent_from(next);
+                effort = effort.saturating_add(recent.len());
+                recent.iter().for_each(|batch| self.give(id, batch, None));
             }
         }
-        self.end_feed(from);
+        let is_left = self.feeds.get(&from).is_some_and(|feed| feed.audience.is_empty());
+        if is_left || Mistake::EndsHalfJoined.is_planted() {
+            self.end_feed(from);
+        }
+        effort
     }
 
     /// What a watch has been sent by its feed, as a revision of its own.
@@ -120,6 +194,9 @@ impl Hub {
     /// Asks a member for a watch of its own for a client's watch.
     pub(super) fn feed_anew(&mut self, client: ClientId, number: WatchId) {
         let Some(watch) = self.watch_mut((client, number)) else { return };
+        watch.feed = None;
+        // Nobody asks for a watch of a client that has gone.
+        let Some(watch) = self.clients.get(&client).and_then(|client| client.watches.get(&number)) else { return };
         let (subject, position) = (watch.subject.clone(), watch.next.saturating_sub(1));
         let feed = self.insert(Feed::new(subject, (client, number), position));
         if let Some(watch) = self.watch_mut((client, number)) {
@@ -129,11 +206,16 @@ impl Hub {
     }
 
     pub(super) fn ask_for(&mut self, number: FeedId) {
-        let Some(feed) = self.feeds.get(&number) else { return };
+        let Some(feed) = self.feeds.get_mut(&number) else { return };
         let lane = feed.lane;
         if !*self.is_up.of(lane) {
             return;
         }
+        if self.creating.of(lane).len() >= CREATING_MAX {
+            self.unasked.of_mut(lane).insert(number);
+            return;
+        }
+        feed.is_asked = true;
         let request = WatchCreateRequest {
             key: feed.subject.key.clone(),
             range_end: feed.subject.range_end.clone(),
@@ -145,6 +227,13 @@ impl Hub {
         };
         self.creating.of_mut(lane).push_back(number);
         self.ask(lane, RequestUnion::CreateRequest(request));
+    }
+
+    /// Asks for the next feed that waits, now that the member has answered one.
+    pub(super) fn ask_on(&mut self, lane: Lane) {
+        if let Some(number) = self.unasked.of_mut(lane).pop_first() {
+            self.ask_for(number);
+        }
     }
 
     pub(super) fn ask_progress(&mut self) {
@@ -176,19 +265,19 @@ impl Hub {
 
     fn end_feed(&mut self, number: FeedId) {
         let Some(feed) = self.remove(number) else { return };
-        let is_asked = feed.is_created || self.creating.of(feed.lane).contains(&number);
-        if is_asked {
+        if feed.is_asked {
             self.ask(feed.lane, RequestUnion::CancelRequest(WatchCancelRequest { watch_id: number }));
         }
     }
 
     pub(super) fn remove(&mut self, number: FeedId) -> Option<Feed> {
         let feed = self.feeds.remove(&number)?;
+        self.unasked.of_mut(feed.lane).remove(&number);
         let count = self.lanes.of_mut(feed.lane);
         *count = count.saturating_sub(1);
         self.recent_bytes = self.recent_bytes.saturating_sub(feed.recent_bytes);
         if let Some(siblings) = self.beginnings.get_mut(&feed.subject.key) {
-            siblings.retain(|other| *other != number);
+            siblings.remove(&number);
             if siblings.is_empty() {
                 self.beginnings.remove(&feed.subject.key);
             }

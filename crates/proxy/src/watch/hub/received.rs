@@ -1,6 +1,7 @@
 //! What a hub makes of the messages of members.
 
 use api::etcdserverpb::{ResponseHeader, WatchResponse};
+use api::mvccpb::Event;
 use std::sync::Arc;
 
 use super::{Hub, NO_WATCH, Output, RECENT_BYTES_MAX, Watch};
@@ -39,6 +40,7 @@ impl Hub {
 
     fn created(&mut self, lane: Lane, header: ResponseHeader, response: WatchResponse) {
         let asked = self.creating.of_mut(lane).pop_front();
+        self.ask_on(lane);
         // Nobody wants one that is not there any more, and the member was told so.
         let Some(number) = asked.filter(|number| self.feeds.contains_key(number)) else { return };
         if response.canceled {
@@ -63,7 +65,7 @@ impl Hub {
         let (position, creator) = (feed.position, feed.creator.take());
         let is_future = lane == Lane::Main && position > header.revision;
         if let Some((client, watch_number)) = creator
-            && let Some(watch) = self.watch_mut((client, watch_number))
+            && let Some(watch) = self.known_mut((client, watch_number))
         {
             if watch.next == 0 {
                 watch.next = position.saturating_add(1);
@@ -80,7 +82,7 @@ impl Hub {
         if is_future {
             return self.change_lane(number, Lane::Future);
         }
-        self.join_or_be_joined(number);
+        self.stand_in_line(number);
     }
 
     fn events(&mut self, header: ResponseHeader, response: WatchResponse) {
@@ -89,11 +91,11 @@ impl Hub {
         let batch = Arc::new(batch);
         let before = feed.recent_bytes;
         feed.keep(&batch);
-        let watches = feed.audience.of_events(&batch.events);
+        let shares = feed.audience.of_events(&batch.events);
         let after = feed.recent_bytes;
         self.recent_bytes = self.recent_bytes.saturating_sub(before).saturating_add(after);
-        for watch in watches {
-            self.give(watch, &batch);
+        for share in shares {
+            share.ids.into_iter().for_each(|id| self.give(id, &batch, share.events.as_ref()));
         }
         if self.recent_bytes > RECENT_BYTES_MAX
             && let Some(feed) = self.feeds.get_mut(&response.watch_id)
@@ -104,20 +106,26 @@ impl Hub {
         if self.feeds.get(&response.watch_id).is_some_and(|feed| feed.lane == Lane::Future) {
             return self.change_lane(response.watch_id, Lane::Main);
         }
-        self.join_or_be_joined(response.watch_id);
+        self.stand_in_line(response.watch_id);
     }
 
-    /// Gives a watch what it wants of a batch.
-    pub(super) fn give(&mut self, id: Id, batch: &Arc<Batch>) {
+    /// Gives a watch what it wants of a batch: of `about`, if these are known to be the events about its keys.
+    pub(super) fn give(&mut self, id: Id, batch: &Arc<Batch>, about: Option<&Arc<[Event]>>) {
         let Some(client) = self.clients.get_mut(&id.0) else { return };
         let Some(watch) = client.watches.get_mut(&id.1) else { return };
         let feed = watch.feed.and_then(|feed| self.feeds.get(&feed));
-        let is_whole = feed.is_some_and(|feed| feed.subject == watch.subject);
-        let gets_all = is_whole && batch.first >= watch.next && !watch.no_put && !watch.no_delete;
-        let part =
-            (!gets_all).then(|| batch.events.iter().filter(|event| watch.wants(event)).cloned().collect::<Vec<_>>());
+        let is_whole = || feed.is_some_and(|feed| feed.subject == watch.subject);
+        let is_new = batch.first >= watch.next && !watch.no_put && !watch.no_delete;
+        let part = match about {
+            Some(about) if is_new => Some(about.clone()),
+            None if is_new && is_whole() => None,
+            about => {
+                let events = about.map_or(&batch.events[..], |about| about);
+                Some(events.iter().filter(|event| watch.wants(event)).cloned().collect())
+            }
+        };
         watch.next = watch.next.max(batch.last.saturating_add(1));
-        if part.as_ref().is_some_and(Vec::is_empty) {
+        if part.as_ref().is_some_and(|part| part.is_empty()) {
             return;
         }
         let telling = Telling::Events { watch: id.1, fragment: watch.fragment, batch: batch.clone(), part };
@@ -152,7 +160,7 @@ impl Hub {
         }
         // The largest feeds are joined by the others.
         for number in advanced {
-            self.join_or_be_joined(number);
+            self.stand_in_line(number);
         }
         if !self.progress.waiting.is_empty() {
             self.ask_progress();
@@ -195,12 +203,12 @@ impl Hub {
             let wants = |watch: &mut Watch| {
                 watch.progress_notify && watch.is_told && watch.next <= header.revision.saturating_add(1)
             };
-            if self.watch_mut(id).is_some_and(wants) {
+            if self.known_mut(id).is_some_and(wants) {
                 let answer = WatchResponse { watch_id: id.1, ..self.answer_at(header) };
                 self.tell(id.0, answer);
             }
         }
-        self.join_or_be_joined(number);
+        self.stand_in_line(number);
     }
 
     /// A member has ended a feed.
