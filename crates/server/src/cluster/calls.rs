@@ -200,10 +200,10 @@ fn not_level(error: Error) -> Answer {
     }
 }
 
-/// The applied index of this process, once that covers everything that was acknowledged before the question came.
+/// An index that covers everything that was acknowledged before the question came.
 fn read_index(node: &Arc<Node>) -> Answer {
-    match node.wait_linearized(LEVEL_MAX) {
-        Ok(()) => text(StatusCode::OK, &node.status.applied().to_string()),
+    match node.wait_read_index(LEVEL_MAX) {
+        Ok(index) => text(StatusCode::OK, &index.to_string()),
         Err(error) => text(StatusCode::SERVICE_UNAVAILABLE, error.message()),
     }
 }
@@ -276,7 +276,11 @@ fn downgrade_enabled(node: &Arc<Node>) -> Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node::{Outcome, Weight};
+    use crate::overload::Class;
     use crate::test_support::Rig;
+    use api::RaftRequest;
+    use api::etcdserverpb::PutRequest;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
@@ -293,6 +297,47 @@ mod tests {
         assert!(hashing.turn(member).is_some(), "non-members do not keep members waiting");
         drop(turn);
         assert!(hashing.turn(non_member).is_some());
+    }
+
+    #[test]
+    fn a_read_index_covers_what_is_answered_in_the_middle_of_a_batch() {
+        const WRITES: u64 = 200;
+        // As many as are answered together.
+        const ANSWERED: u64 = 64;
+        let rig = Rig::start(&[]);
+        let (held, holds) = sync_channel(1);
+        let (release, released) = sync_channel::<()>(1);
+        let node = rig.node().clone();
+        // No turn is taken meanwhile: all of it is one batch.
+        rig.node().linearize_by_turn(Weight::NONE, move |allowed| {
+            assert!(allowed.is_ok());
+            let before = node.status.applied();
+            let put = PutRequest { key: "k".into(), ..PutRequest::default() }.encode_to_vec();
+            let first = move |_: Outcome| {
+                let _ = held.send(before);
+                let _ = released.recv();
+            };
+            node.propose(node.as_member(), RaftRequest::Put, &put, Box::new(first));
+            (1..WRITES).for_each(|_| node.propose(node.as_member(), RaftRequest::Put, &put, Box::new(drop::<Outcome>)));
+        });
+        let before = holds.recv().expect("an answer");
+        let node = rig.node().clone();
+        let asking = std::thread::spawn(move || {
+            let mut request = Request::new(Vec::new());
+            *request.method_mut() = Method::POST;
+            *request.uri_mut() = READ_INDEX.parse().expect("a path");
+            loop {
+                let answer = call(&node, &request, Caller { is_member: true, waits: &|| true }, &Hashing::default());
+                if answer.status() == StatusCode::OK {
+                    let index = String::from_utf8(answer.into_body()).expect("text");
+                    return index.trim().parse::<u64>().expect("an index");
+                }
+            }
+        });
+        rig.wait_for("the question", || asking.is_finished() || rig.node().depth(Class::Read) > 0);
+        release.send(()).expect("it waits");
+        let index = asking.join().expect("no panic");
+        assert!(index >= before + ANSWERED, "{ANSWERED} writes behind {before} are answered, and {index} is told");
     }
 
     #[test]

@@ -77,11 +77,23 @@ impl Node {
 
     /// Waits until this member's state holds everything that was acknowledged before the call: for threads that may block.
     pub(crate) fn wait_linearized(self: &Arc<Self>, patience: Duration) -> Result<(), Error> {
-        let (tell, told) = sync_channel(1);
-        self.linearize(Weight::NONE, move |allowed| {
-            // The waiting thread may have given up.
-            let _ = tell.send(allowed);
-        });
-        told.recv_timeout(patience).unwrap_or(Err(Error::Timeout))
+        wait(patience, |read| self.linearize(Weight::NONE, read))
     }
+
+    /// A read index for another process: it covers everything that was acknowledged or could be read here before the call. The applied
+    /// index alone does not, even on a sole member: it is noted at the end of a batch, whose entries are read and answered before.
+    pub(crate) fn wait_read_index(self: &Arc<Self>, patience: Duration) -> Result<u64, Error> {
+        wait(patience, |read| self.linearize_by_turn(Weight::NONE, read))?;
+        Ok(self.status.applied())
+    }
+}
+
+/// Begins a read, and waits until it may run.
+fn wait(patience: Duration, begin: impl FnOnce(Box<dyn FnOnce(Result<(), Error>) + Send>)) -> Result<(), Error> {
+    let (tell, told) = sync_channel(1);
+    begin(Box::new(move |allowed| {
+        // The waiting thread may have given up.
+        let _ = tell.send(allowed);
+    }));
+    told.recv_timeout(patience).unwrap_or(Err(Error::Timeout))
 }
