@@ -42,7 +42,7 @@ impl Database {
     /// If there is none.
     pub fn open(path: &Path) -> Result<Database, Error> {
         check_is_whole(path)?;
-        Database::of(Db::open(path)?)
+        Database::of(path, Db::open(path)?)
     }
 
     /// The same for a file that another process may use: waits until it is free, for `patience` at most; 0 waits for as long as it takes.
@@ -52,11 +52,17 @@ impl Database {
     /// Also if it stays in use.
     pub fn open_unused(path: &Path, patience: Duration) -> Result<Database, Error> {
         check_is_whole(path)?;
-        Database::of(Db::open_unused(path, patience)?)
+        Database::of(path, Db::open_unused(path, patience)?)
     }
 
-    fn of(db: Db) -> Result<Database, Error> {
+    /// Other programs keep their data in such files, too: one of theirs must not pass for a cluster without keys.
+    fn of(path: &Path, db: Db) -> Result<Database, Error> {
         let buckets = db.buckets()?;
+        let has = |name: &str| buckets.iter().any(|bucket| bucket.name == name.as_bytes());
+        if !(has(KEYS) && has("meta")) {
+            let what = "it lacks the bucket `key` or `meta`, which every database of etcd has";
+            return Err(Error::NoDatabase { path: path.into(), what });
+        }
         Ok(Database { db, buckets, chain: None })
     }
 
@@ -158,6 +164,29 @@ pub(crate) fn revision(name: &[u8]) -> Option<(Revision, bool)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use store::Image;
+    use store::image::{Bucket, Table};
+
+    #[test]
+    fn a_database_of_another_program_is_refused() {
+        let path = std::env::temp_dir().join(format!("cairn-database-{}", std::process::id()));
+        let open = |names: &[&'static str]| {
+            let row = || vec![(b"scheduledCompactRev".to_vec(), [&[0; 8][..], b"_", &[0; 8]].concat())];
+            let table = |name: &&'static str| -> Box<dyn Bucket> { Box::new(Table::new(name, row())) };
+            let mut image = Image::new(names.iter().map(table).collect());
+            std::fs::write(&path, image.next(1 << 20).expect("bytes")).expect("room");
+            Database::open(&path).map(drop).map_err(|error| error.to_string())
+        };
+        let found = [open(&["key", "meta"]), open(&["key"]), open(&["meta"]), open(&["v1"])];
+        std::fs::remove_file(&path).expect("it is there");
+        assert_eq!(found[0], Ok(()));
+        for refused in &found[1..] {
+            assert!(
+                refused.as_ref().is_err_and(|text| text.contains("no database: it lacks the bucket")),
+                "{refused:?}"
+            );
+        }
+    }
 
     #[test]
     fn revisions_are_read() {

@@ -1,7 +1,8 @@
 //! Reads database files of bbolt, the library that etcd keeps its data with. The layout is drawn in `docs/formats.md`, "Snapshot image".
 //!
-//! Files are not trusted: places, lengths and page numbers are checked before they are used, no page is visited twice, and the elements of
-//! a page share no byte. Memory is bounded, also for a file with holes: by one leaf, of at most [`RUN_BYTES_MAX`] and the bytes of
+//! Files are not trusted: places, lengths and page numbers are checked before they are used, and no page is visited twice. Pages have no
+//! checksum; what shows damage is that their parts do not fit together: the elements of a page lie one behind the other, no page is without
+//! any (an empty bucket has none), and the keys below a branch are those that it says. Memory is bounded, also for a file with holes: by one leaf, of at most [`RUN_BYTES_MAX`] and the bytes of
 //! the file, and the branches above it, of at most [`WAY_BYTES_MAX`] together. A walk recurses by level, of which there are [`DEPTH_MAX`].
 
 mod page;
@@ -150,7 +151,7 @@ impl Db {
     }
 
     fn begin(&self) -> Walk<'_> {
-        Walk { db: self, pages_left: self.meta.pages, last: None }
+        Walk { db: self, pages_left: self.meta.pages, last: None, floor: None }
     }
 
     fn damaged(&self, page: u64, what: impl Into<String>) -> Error {
@@ -204,6 +205,8 @@ struct Walk<'a> {
     /// A tree has no more pages than the file.
     pages_left: u64,
     last: Option<Vec<u8>>,
+    /// What the branches say: no key from here on is lower.
+    floor: Option<Vec<u8>>,
 }
 
 impl Walk<'_> {
@@ -219,10 +222,14 @@ impl Walk<'_> {
             self.pages_left.checked_sub(span).ok_or_else(|| self.db.damaged(id, "pages form a circle"))?;
         let page = Page { id, bytes: &bytes };
         match page.kind() {
+            page::BRANCH | page::LEAF if page.count() == 0 => Err(self.db.damaged(id, "it has no elements")),
             page::BRANCH => {
                 let room = room.saturating_sub(bytes.len() as u64);
+                let mut due = page.begin();
                 for number in 0..page.count() {
-                    let child = page.child(number).map_err(|what| self.db.damaged(id, what))?;
+                    let (key, child) = page.child(number, &mut due).map_err(|what| self.db.damaged(id, what))?;
+                    self.check_order(id, key)?;
+                    set(&mut self.floor, key);
                     self.tree(child, depth.saturating_add(1), room, each)?;
                 }
                 Ok(())
@@ -232,27 +239,36 @@ impl Walk<'_> {
         }
     }
 
+    /// Refuses a key that is not above the last one, or is below what the branches say.
+    fn check_order(&self, id: u64, key: &[u8]) -> Result<(), Error> {
+        let is_above = self.last.as_deref().is_none_or(|last| last < key);
+        match is_above && self.floor.as_deref().is_none_or(|floor| floor <= key) {
+            true => Ok(()),
+            false => Err(self.db.damaged(id, "keys are out of order")),
+        }
+    }
+
     fn leaf(&mut self, page: &Page<'_>, each: &mut Each<'_>) -> Result<(), Error> {
         let damaged = |what: &str| self.db.damaged(page.id, what);
         if page.bytes.len() < page::HEAD_BYTES || page.kind() != page::LEAF {
             return Err(damaged("it is no leaf"));
         }
-        // Elements that share bytes would make more of a page than it is.
-        let mut room = page.bytes.len();
+        let mut due = page.begin();
         for number in 0..page.count() {
-            let element = page.element(number).map_err(damaged)?;
-            let left = room.checked_sub(element.key.len()).and_then(|left| left.checked_sub(element.value.len()));
-            room = left.ok_or_else(|| damaged("its elements overlap"))?;
-            if self.last.as_deref().is_some_and(|last| last >= element.key) {
-                return Err(damaged("keys are out of order"));
-            }
-            let last = self.last.get_or_insert_default();
-            last.clear();
-            last.extend_from_slice(element.key);
+            let element = page.element(number, &mut due).map_err(damaged)?;
+            self.check_order(page.id, element.key)?;
+            set(&mut self.last, element.key);
             each(element.key, element.value, element.is_bucket).map_err(|what| damaged(&what))??;
         }
         Ok(())
     }
+}
+
+/// Keeps a copy of a key, in the place of another.
+fn set(kept: &mut Option<Vec<u8>>, key: &[u8]) {
+    let kept = kept.get_or_insert_default();
+    kept.clear();
+    kept.extend_from_slice(key);
 }
 
 #[cfg(test)]

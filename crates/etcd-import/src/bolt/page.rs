@@ -132,20 +132,38 @@ impl<'a> Page<'a> {
         Ok((at, slot))
     }
 
-    /// The page of a child of a branch.
-    pub(super) fn child(&self, number: usize) -> Result<u64, &'static str> {
-        Ok(u64_at(self.slot(number)?.1, 8))
+    /// Where the bytes of the first element are: behind the fixed parts of all.
+    pub(super) fn begin(&self) -> usize {
+        self.count().saturating_mul(ELEMENT_BYTES).saturating_add(HEAD_BYTES)
     }
 
-    /// An element of a leaf.
-    pub(super) fn element(&self, number: usize) -> Result<Element<'a>, &'static str> {
+    /// The bytes of an element, which are where those of the one before it end: otherwise the page has another count or other lengths
+    /// than were written.
+    fn bytes_at(&self, at: usize, position: usize, length: usize, due: &mut usize) -> Result<&'a [u8], &'static str> {
+        let start = at.saturating_add(position);
+        if start != *due {
+            return Err("its elements do not lie one behind the other");
+        }
+        let bytes =
+            self.bytes.get(start..).and_then(|rest| rest.get(..length)).ok_or("an element reaches out of it")?;
+        *due = start.saturating_add(length);
+        Ok(bytes)
+    }
+
+    /// A child of a branch: the first key that may be below it, and its page. `due` is where its key must be.
+    pub(super) fn child(&self, number: usize, due: &mut usize) -> Result<(&'a [u8], u64), &'static str> {
+        let (at, slot) = self.slot(number)?;
+        let key = self.bytes_at(at, u32_at(slot, 0) as usize, u32_at(slot, 4) as usize, due)?;
+        Ok((key, u64_at(slot, 8)))
+    }
+
+    /// An element of a leaf. `due` is where its key must be.
+    pub(super) fn element(&self, number: usize, due: &mut usize) -> Result<Element<'a>, &'static str> {
         let (at, slot) = self.slot(number)?;
         let word = |place: usize| u32_at(slot, place) as usize;
         let (position, key_bytes, value_bytes) = (word(4), word(8), word(12));
-        let rest = self.bytes.get(at..).and_then(|rest| rest.get(position..)).ok_or("an element reaches out of it")?;
-        let key = rest.get(..key_bytes).ok_or("a key reaches out of it")?;
-        let value = rest.get(key_bytes..).and_then(|rest| rest.get(..value_bytes));
-        let value = value.ok_or("a value reaches out of it")?;
+        let both = self.bytes_at(at, position, key_bytes.saturating_add(value_bytes), due)?;
+        let (key, value) = both.split_at_checked(key_bytes).ok_or("an element reaches out of it")?;
         Ok(Element { key, value, is_bucket: u32_at(slot, 0) & IS_BUCKET != 0 })
     }
 }

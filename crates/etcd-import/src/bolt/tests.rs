@@ -154,7 +154,9 @@ fn elements_that_share_their_bytes_are_refused() {
         let rest = 4096 - (slot - at) - word(4) - word(8);
         bytes[slot + 12..slot + 16].copy_from_slice(&(rest as u32).to_le_bytes());
     }
-    assert!(matches!(read(&bytes), Err(Error::Damaged { what, .. }) if what == "its elements overlap"));
+    assert!(
+        matches!(read(&bytes), Err(Error::Damaged { what, .. }) if what == "its elements do not lie one behind the other")
+    );
 }
 
 #[test]
@@ -189,23 +191,68 @@ fn circles_end() {
     assert!(matches!(read(&bytes), Err(Error::Damaged { .. })));
 }
 
-/// Every child of a branch is one leaf that is empty and goes on over half of the file: nothing is out of order there.
+/// Each leaf goes on over half of the file, with all that are behind it: no key is out of order there.
 #[test]
 fn long_pages_are_not_read_again_and_again() {
     let mut bytes = image(&Rows::new(), 5000);
     let pages = bytes.len() / 4096;
-    let kind = |bytes: &[u8], page: usize| bytes[page * 4096 + 8];
-    let leaf = (3..pages).find(|page| kind(&bytes, *page) == 2).unwrap();
-    let branch = (3..pages).find(|page| kind(&bytes, *page) == 1).unwrap();
-    bytes[leaf * 4096 + 10..leaf * 4096 + 12].fill(0);
-    bytes[leaf * 4096 + 12..leaf * 4096 + 16].copy_from_slice(&(pages as u32 / 2).to_le_bytes());
-    let children = usize::from(u16::from_le_bytes([bytes[branch * 4096 + 10], bytes[branch * 4096 + 11]]));
-    assert!(children > 3);
-    for child in 0..children {
-        let at = branch * 4096 + 16 + child * 16 + 8;
-        bytes[at..at + 8].copy_from_slice(&(leaf as u64).to_le_bytes());
+    let first: Vec<usize> =
+        pages_of(&bytes, page::LEAF).into_iter().filter(|at| at / 4096 + pages / 2 < pages).collect();
+    assert!(first.len() > 3);
+    for at in first {
+        bytes[at + 12..at + 16].copy_from_slice(&(pages as u32 / 2).to_le_bytes());
     }
     assert!(matches!(read(&bytes), Err(Error::Damaged { what, .. }) if what == "pages form a circle"));
+}
+
+/// The pages of this kind, from the last one on.
+fn pages_of(bytes: &[u8], kind: u16) -> Vec<usize> {
+    let is_of = |page: &usize| u16::from_le_bytes([bytes[page * 4096 + 8], bytes[page * 4096 + 9]]) == kind;
+    (3..bytes.len() / 4096).rev().filter(is_of).map(|page| page * 4096).collect()
+}
+
+/// Nothing in a page says that something is missing but how its parts fit together.
+#[test]
+fn a_page_that_lost_elements_is_refused() {
+    let rows: Rows = [(b"a".to_vec(), vec![7; 20_000])].into();
+    let whole = image(&rows, 5000);
+    assert!(read(&whole).is_ok());
+    for kind in [page::LEAF, page::BRANCH] {
+        for at in pages_of(&whole, kind) {
+            let count = u16::from_le_bytes([whole[at + 10], whole[at + 11]]);
+            for fewer in [count - 1, count / 2, 0] {
+                let mut bytes = whole.clone();
+                bytes[at + 10..at + 12].copy_from_slice(&fewer.to_le_bytes());
+                assert!(matches!(read(&bytes), Err(Error::Damaged { .. })), "page {}: {fewer} of {count}", at / 4096);
+            }
+        }
+    }
+}
+
+#[test]
+fn elements_of_another_length_are_refused() {
+    let whole = image(&Rows::new(), 5000);
+    let at = pages_of(&whole, page::LEAF)[10];
+    for (place, bit) in [(8, 1), (12, 4), (12, 32)] {
+        let mut bytes = whole.clone();
+        bytes[at + 16 + place] ^= bit;
+        assert!(matches!(read(&bytes), Err(Error::Damaged { .. })), "{place} {bit}");
+    }
+}
+
+/// A child that is an old page of lower keys: all is in order, but not where it belongs.
+#[test]
+fn a_page_of_another_place_is_refused() {
+    let mut bytes = image(&Rows::new(), 5000);
+    let branch = pages_of(&bytes, page::BRANCH)[0];
+    let leaf = u64::from_le_bytes(*bytes[branch + 24..].first_chunk().unwrap()) as usize * 4096;
+    let count = u16::from_le_bytes([bytes[leaf + 10], bytes[leaf + 11]]);
+    for slot in (0..usize::from(count)).map(|number| leaf + 16 + number * 16) {
+        let key = slot + u32::from_le_bytes(*bytes[slot + 4..].first_chunk().unwrap()) as usize;
+        assert_eq!(bytes[key], b'k');
+        bytes[key] = b'j';
+    }
+    assert!(matches!(read(&bytes), Err(Error::Damaged { .. })));
 }
 
 proptest! {
@@ -238,6 +285,7 @@ fn a_tree_as_deep_as_it_may_be() {
             page[..8].copy_from_slice(&id.to_le_bytes());
             page[8..12].copy_from_slice(&[page::BRANCH as u8, 0, 1, 0]);
             let child = if id + 1 == first + branches { root } else { id + 1 };
+            page[16] = 16;
             page[24..32].copy_from_slice(&child.to_le_bytes());
             bytes.extend_from_slice(&page);
         }
