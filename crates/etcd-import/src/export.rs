@@ -6,12 +6,12 @@
 //! <to>/member/wal/0000000000000000-...wal    term, vote, commit index, and the entries after it
 //! ```
 
-use crate::migrate::check_reaches;
+use crate::migrate::{check_reaches, continuous, hard_state};
 use crate::target::check_apart;
 use crate::{Error, log};
 use api::Message;
 use api::etcdserverpb::Metadata;
-use api::raftpb::{Entry, Snapshot};
+use api::raftpb::Snapshot;
 use api::{snappb, walpb};
 use disk::data_dir::{self, DataDir};
 use disk::{Disk, OsDisk};
@@ -85,11 +85,8 @@ pub fn export(data_dir: &Path, wal_dir: Option<&Path>, to: &Path) -> Result<Expo
         sync(&snap)?;
         state = walpb::Snapshot { index: Some(index), term: metadata.term, conf_state: metadata.conf_state };
     }
-    let entries: Vec<&Entry> = tail.entries.iter().filter(|entry| entry.index() > index).collect();
-    if entries.first().is_some_and(|first| first.index() > index.saturating_add(1)) {
-        return Err(Error::Refused(format!("the log begins behind entry {index}, which the store ends with")));
-    }
-    let hard_state = api::raftpb::HardState { commit: Some(tail.hard_state.commit().max(index)), ..tail.hard_state };
+    let entries = continuous(&tail.entries, index)?;
+    let hard_state = hard_state(&tail.hard_state, index, state.term(), entries)?;
     let mut refs = entries.iter().map(|entry| EntryRef {
         term: entry.term(),
         index: entry.index(),
@@ -175,4 +172,50 @@ fn write(path: &Path, next: &mut dyn FnMut() -> Option<Vec<u8>>) -> Result<(), E
 
 fn sync(dir: &Path) -> Result<(), Error> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(Error::io("sync", dir))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Database;
+    use crate::target::Target;
+    use api::raftpb::{ConfState, Entry, HardState};
+    use store::checkpoint::Checkpoint;
+
+    /// A member of Cairn that has applied entry 5, with two entries after it, and knows that entry `commit` was committed.
+    fn member(scratch: &Path, commit: u64) -> PathBuf {
+        let (path, data_dir) = (scratch.join("db"), scratch.join(format!("data-{commit}")));
+        let disk = Arc::new(OsDisk { unsafe_no_sync: true });
+        let name = scratch.join(format!("store-{commit}"));
+        let mut opened = store::open(disk, &name, store::Options::default()).expect("a store");
+        let mut image = opened.applier.snapshot().image().expect("an image");
+        std::fs::write(&path, image.next(1 << 20).expect("bytes")).expect("room");
+        let database = Database::open(&path).expect("a database");
+        let conf_state = ConfState { voters: vec![1], ..ConfState::default() };
+        let target = Target::create(&data_dir, None).expect("room");
+        let state =
+            Checkpoint { applied_index: 5, applied_term: 1, conf_state: conf_state.clone(), ..Checkpoint::initial() };
+        target.write_store(&database, |_| Ok(state)).expect("a store");
+        let entry = |index| Entry { index: Some(index), term: Some(1), ..Entry::default() };
+        let hard_state = HardState { term: Some(1), vote: Some(1), commit: Some(commit) };
+        let metadata = Metadata { node_id: Some(1), cluster_id: Some(2) }.encode_to_vec();
+        target.write_log(&metadata, (5, 1, conf_state), &[entry(6), entry(7)], &hard_state).expect("room");
+        data_dir
+    }
+
+    #[test]
+    fn a_log_without_what_was_committed_is_refused() {
+        let scratch = std::env::temp_dir().join(format!("cairn-export-{}", std::process::id()));
+        std::fs::create_dir_all(&scratch).expect("room");
+        let exported = |commit: u64| {
+            let to = scratch.join(format!("to-{commit}"));
+            let done = export(&member(&scratch, commit), None, &to);
+            (done.map(|done| (done.index, done.entries)).map_err(|error| error.to_string()), to.join("member").exists())
+        };
+        let (whole, cut) = (exported(7), exported(8));
+        std::fs::remove_dir_all(&scratch).expect("ours");
+        assert_eq!(whole, (Ok((5, 2)), true));
+        assert!(cut.0.as_ref().is_err_and(|text| text.contains("entry 8 was committed: parts of the log are missing")));
+        assert!(!cut.1, "{cut:?}");
+    }
 }

@@ -140,7 +140,7 @@ fn check_received(path: &Path, index: u64, expected: u64) -> Result<(), Error> {
 }
 
 /// The entries after `index`, which must follow it without a gap.
-fn continuous(entries: &[Entry], index: u64) -> Result<&[Entry], Error> {
+pub(crate) fn continuous(entries: &[Entry], index: u64) -> Result<&[Entry], Error> {
     let first = entries.iter().position(|entry| entry.index() > index).unwrap_or(entries.len());
     let entries = entries.get(first..).unwrap_or_default();
     let mut last = index;
@@ -158,7 +158,7 @@ fn continuous(entries: &[Entry], index: u64) -> Result<&[Entry], Error> {
 
 /// What the member knows of votes and of what is agreed. What is in the database was agreed, whatever the log had heard of that; what
 /// was agreed must be in one of them, or the member has lost what it acknowledged.
-fn hard_state(found: &HardState, index: u64, term: u64, entries: &[Entry]) -> Result<HardState, Error> {
+pub(crate) fn hard_state(found: &HardState, index: u64, term: u64, entries: &[Entry]) -> Result<HardState, Error> {
     let last = entries.last().map_or(index, Entry::index);
     let newest = entries.last().map_or(term, Entry::term);
     if found.commit() > last {
