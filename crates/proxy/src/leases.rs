@@ -9,7 +9,7 @@ mod client;
 pub(crate) use client::KeepingAlive;
 
 use parking_lot::Mutex;
-use rpc::{Status, StreamWaker};
+use rpc::{Origin, StreamWaker};
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
@@ -17,14 +17,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::identity::Identity;
+use crate::places::{Place, Places};
 use crate::upstream::Upstream;
 use circle::keep_circle;
 use client::Mailbox;
 
 /// A stream of a client.
 type ClientId = u64;
-/// Identities that may keep leases alive at a time.
-const CIRCLES_MAX: usize = 4_096;
 
 /// What a client's stream tells its circle.
 enum Command {
@@ -34,10 +33,32 @@ enum Command {
     /// The client asks for nothing more.
     HalfClose(ClientId),
     Close(ClientId),
+    /// The circle has lost its place to another identity.
+    Lost,
 }
 
-/// The circles of all identities.
-type Circles = Mutex<HashMap<Identity, UnboundedSender<Command>>>;
+/// The circles of all identities that have places.
+#[derive(Debug, Default)]
+struct Circles {
+    each: HashMap<Identity, Circle>,
+    places: Places<Identity>,
+    last: u64,
+}
+
+#[derive(Debug)]
+struct Circle {
+    /// Tells it from an earlier one of the same identity.
+    number: u64,
+    commands: UnboundedSender<Command>,
+    place: Place,
+}
+
+/// A circle as its own task knows it.
+#[derive(Clone, Debug)]
+struct Name {
+    identity: Identity,
+    number: u64,
+}
 
 /// Keeps leases alive for all clients.
 #[derive(Clone, Debug)]
@@ -45,9 +66,9 @@ pub(crate) struct Leases(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    circles: Circles,
+    circles: Mutex<Circles>,
     /// Circles that begin, for the thread.
-    begin: UnboundedSender<(Identity, UnboundedReceiver<Command>)>,
+    begin: UnboundedSender<(Name, UnboundedReceiver<Command>)>,
     last: AtomicU64,
 }
 
@@ -58,14 +79,14 @@ impl Leases {
     /// If there can be none.
     pub(crate) fn start(upstream: Arc<Upstream>) -> io::Result<Leases> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (begin, mut beginning) = unbounded_channel::<(Identity, UnboundedReceiver<Command>)>();
+        let (begin, mut beginning) = unbounded_channel::<(Name, UnboundedReceiver<Command>)>();
         let shared = Arc::new(Shared { circles: Mutex::default(), begin, last: AtomicU64::new(0) });
         let of_thread = Arc::downgrade(&shared);
         std::thread::Builder::new().name("leases".into()).spawn(move || {
             runtime.block_on(async {
-                while let Some((identity, commands)) = beginning.recv().await {
+                while let Some((name, commands)) = beginning.recv().await {
                     let Some(shared) = of_thread.upgrade() else { return };
-                    tokio::spawn(keep_circle(upstream.clone(), identity, commands, shared));
+                    tokio::spawn(keep_circle(upstream.clone(), name, commands, shared));
                 }
             });
         })?;
@@ -73,43 +94,93 @@ impl Leases {
     }
 
     /// A stream of a client begins.
-    ///
-    /// # Errors
-    /// If there are too many identities.
     pub(crate) fn open(
         &self,
         identity: Identity,
+        origin: Origin,
         waker: StreamWaker,
         claim: budget::Claim,
-    ) -> Result<KeepingAlive, Status> {
+    ) -> KeepingAlive {
         let id = self.0.last.fetch_add(1, Ordering::Relaxed);
         let mailbox = Arc::new(Mailbox::new(move || waker.wake()));
         let mut circles = self.0.circles.lock();
-        let commands = match circles.get(&identity) {
-            Some(commands) => commands.clone(),
-            None if circles.len() >= CIRCLES_MAX => return Err(api::Error::TooManyRequests.into()),
-            None => {
-                let (commands, queue) = unbounded_channel();
-                circles.insert(identity.clone(), commands.clone());
-                // The thread never ends before the process.
-                let _ = self.0.begin.send((identity, queue));
-                commands
-            }
-        };
+        let known = circles.each.get(&identity).map(|circle| circle.commands.clone());
+        let commands = known.unwrap_or_else(|| self.0.begin(&mut circles, identity, origin));
         // Under the lock: a circle ends only if nothing was sent to it.
         let _ = commands.send(Command::Open(id, mailbox.clone()));
-        Ok(KeepingAlive::new(id, mailbox, commands, claim))
+        KeepingAlive::new(id, mailbox, commands, claim)
     }
 }
 
 impl Shared {
+    /// Begins a circle, for which another one may lose its place.
+    fn begin(&self, circles: &mut Circles, identity: Identity, origin: Origin) -> UnboundedSender<Command> {
+        let (commands, queue) = unbounded_channel();
+        circles.last = circles.last.saturating_add(1);
+        let (place, lost) = circles.places.take(origin, identity.clone());
+        if let Some(lost) = lost.and_then(|lost| circles.each.remove(&lost)) {
+            // It may be about to end by itself.
+            let _ = lost.commands.send(Command::Lost);
+        }
+        let number = circles.last;
+        circles.each.insert(identity.clone(), Circle { number, commands: commands.clone(), place });
+        // The thread never ends before the process.
+        let _ = self.begin.send((Name { identity, number }, queue));
+        commands
+    }
+
+    /// A member has answered the clients of a circle.
+    fn know(&self, name: &Name) {
+        let circles = &mut *self.circles.lock();
+        if let Some(circle) = circles.each.get_mut(&name.identity).filter(|circle| circle.number == name.number) {
+            circles.places.know(&mut circle.place);
+        }
+    }
+
     /// Ends a circle, unless something was sent to it meanwhile: that is returned.
-    fn end(&self, identity: &Identity, commands: &mut UnboundedReceiver<Command>) -> Option<Command> {
+    fn end(&self, name: &Name, commands: &mut UnboundedReceiver<Command>) -> Option<Command> {
         let mut circles = self.circles.lock();
         let more = commands.try_recv().ok();
-        if more.is_none() {
-            circles.remove(identity);
+        let is_own = circles.each.get(&name.identity).is_some_and(|circle| circle.number == name.number);
+        if more.is_none()
+            && is_own
+            && let Some(circle) = circles.each.remove(&name.identity)
+        {
+            circles.places.leave(&circle.place);
         }
         more
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::places::PLACES_MAX;
+
+    fn identity(token: usize) -> Identity {
+        Identity::of(&[("token", token.to_string())].into_iter().collect())
+    }
+
+    #[test]
+    fn strangers_with_any_number_of_identities_keep_nobody_out() {
+        let (begin, mut begun) = unbounded_channel();
+        let shared = Shared { circles: Mutex::default(), begin, last: AtomicU64::new(0) };
+        let open = |token, host: u8| {
+            shared.begin(&mut shared.circles.lock(), identity(token), Origin::of(Some([10, 0, 0, host].into())));
+        };
+        open(1_000_000, 2);
+        let (mine, mut of_mine) = begun.try_recv().expect("a circle");
+        shared.know(&mine);
+        (0..2 * PLACES_MAX).for_each(|token| open(token, 1));
+        assert!(of_mine.try_recv().is_err(), "it keeps its place");
+        let (name, mut of_oldest) = begun.try_recv().expect("a circle");
+        assert!(matches!(of_oldest.try_recv(), Ok(Command::Lost)));
+        assert_eq!(shared.circles.lock().each.len(), PLACES_MAX);
+        // One that has lost its place does not take that of its successor along.
+        open(0, 1);
+        assert!(shared.end(&name, &mut of_oldest).is_none());
+        assert!(shared.circles.lock().each.contains_key(&identity(0)));
+        assert!(shared.end(&mine, &mut of_mine).is_none());
+        assert_eq!(shared.circles.lock().each.len(), PLACES_MAX - 1);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! `settings` are the flags, `methods` the methods and which way each goes. `single` passes single calls on, on connections of the
 //! client's own thread (`upstream`), within the memory that `held` grants; `stream` does it for streams. Clients with the same `identity`
-//! share serializable `reads`, the stream of keep-alives of their `leases`, and their watches (`watch`). `leasing` has reads of single keys
+//! share serializable `reads`, the stream of keep-alives of their `leases`, and their watches (`watch`); `places` bounds how many identities there are. `leasing` has reads of single keys
 //! answered from memory. `order` keeps reads from going back,
 //! `namespace` puts a prefix before keys, `tls` admits clients, `pages` are health and metrics (`question`), `logged` writes lines about calls. `upkeep` is
 //! what the proxy asks members for itself.
@@ -25,6 +25,7 @@ mod methods;
 mod namespace;
 mod order;
 mod pages;
+mod places;
 mod question;
 mod reads;
 mod service;

@@ -4,7 +4,9 @@ use api::Message as _;
 use api::etcdserverpb::{Member, MemberListResponse};
 use bytes::Bytes;
 use contain::Contained;
-use rpc::{Call, HttpResponder, Kind, Metadata, Method, Reply, Responder, Service, Status, StreamCall, StreamHandler};
+use rpc::{
+    Call, HttpResponder, Kind, Metadata, Method, Origin, Reply, Responder, Service, Status, StreamCall, StreamHandler,
+};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -123,13 +125,24 @@ impl Proxy {
                 let mailbox = Arc::new(Mailbox::new(call.waker.clone(), live));
                 let (identity, commands) = (Identity::of(&call.metadata), self.parts.watches.clone());
                 // The thread of watches never ends before the process.
-                let _ = commands.send(Command::Open(id, identity, mailbox.clone(), held.requests(client)));
+                let _ = commands.send(Command::Open(
+                    id,
+                    Origin::of(client.ip()),
+                    identity,
+                    mailbox.clone(),
+                    held.requests(client),
+                ));
                 let claim = held.requests(client);
                 Ok(Box::new(Watching { id, mailbox, commands, namespace, claim }))
             }
             Way::KeepAlive => {
                 let identity = Identity::of(&call.metadata);
-                Ok(Box::new(self.parts.leases.open(identity, call.waker.clone(), held.requests(client))?))
+                Ok(Box::new(self.parts.leases.open(
+                    identity,
+                    Origin::of(client.ip()),
+                    call.waker.clone(),
+                    held.requests(client),
+                )))
             }
             _ => {
                 let namespace = if way == Way::KeysStream { namespace } else { Namespace::default() };

@@ -11,8 +11,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::client::Mailbox;
-use super::{ClientId, Command, Shared};
-use crate::identity::Identity;
+use super::{ClientId, Command, Name, Shared};
 use crate::upstream::{Refusals, Upstream};
 
 const KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
@@ -62,6 +61,7 @@ impl Sharing {
                 }
                 self.end_if_done(id);
             }
+            Command::Lost => self.refused(&Error::TooManyRequests.into()),
             // What was asked for it is not asked any more; answers that are under way find nobody.
             Command::Close(id) => {
                 self.clients.remove(&id);
@@ -147,7 +147,7 @@ impl Sharing {
 /// Serves the clients of one identity until there are none.
 pub(super) async fn keep_circle(
     upstream: Arc<Upstream>,
-    identity: Identity,
+    name: Name,
     mut commands: UnboundedReceiver<Command>,
     shared: Arc<Shared>,
 ) {
@@ -157,7 +157,7 @@ pub(super) async fn keep_circle(
         // Without requests no stream is needed.
         while sharing.is_idle() {
             let command = match sharing.clients.is_empty() {
-                true => shared.end(&identity, &mut commands),
+                true => shared.end(&name, &mut commands),
                 false => commands.recv().await,
             };
             match command {
@@ -165,11 +165,11 @@ pub(super) async fn keep_circle(
                 None => return,
             }
         }
-        let opened = async { upstream.client()?.forward_stream(KEEP_ALIVE, identity.metadata(), None).await };
+        let opened = async { upstream.client()?.forward_stream(KEEP_ALIVE, name.identity.metadata(), None).await };
         let opened = meanwhile(&mut sharing, &mut commands, opened).await;
         let ended = match opened {
             Ok(call) => {
-                let (ended, was_used) = converse(call, &mut sharing, &mut commands).await;
+                let (ended, was_used) = converse(call, &mut sharing, &mut commands, || shared.know(&name)).await;
                 if was_used {
                     (pause, refusals) = (PAUSE_MIN, Refusals::default());
                 }
@@ -178,7 +178,8 @@ pub(super) async fn keep_circle(
             Err(status) => status,
         };
         sharing.lost();
-        let needs_leader = ended.message == Error::NoLeader.message() && identity.metadata().get("hasleader").is_some();
+        let needs_leader =
+            ended.message == Error::NoLeader.message() && name.identity.metadata().get("hasleader").is_some();
         let is_refused = needs_leader || !client::is_passing(&ended);
         if is_refused && refusals.are_final(&ended, upstream.members()) {
             refusals = Refusals::default();
@@ -209,6 +210,7 @@ async fn converse(
     mut call: StreamingCall,
     sharing: &mut Sharing,
     commands: &mut UnboundedReceiver<Command>,
+    know: impl Fn(),
 ) -> (Status, bool) {
     let mut taken: Option<Taken> = None;
     let mut was_used = false;
@@ -235,7 +237,9 @@ async fn converse(
                     Ok(None) => return (Status::new(Code::Unavailable, "the member ended the stream"), was_used),
                     Err(status) => return (status, was_used),
                 };
-                was_used = true;
+                if !std::mem::replace(&mut was_used, true) {
+                    know();
+                }
                 match LeaseKeepAliveResponse::decode(message.clone()) {
                     Ok(answer) => sharing.answered(answer.id, message),
                     Err(_) => return (Status::new(Code::Internal, "the member sends something unreadable"), was_used),

@@ -3,15 +3,17 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::feed::Live;
+use api::Error;
+use rpc::Origin;
+
 use super::mistake::Mistake;
 use super::{ClientId, Hub};
 use crate::identity::Identity;
+use crate::places::{Place, Places};
 
 /// Clients with the same identity, by number.
 pub(crate) type CircleId = u64;
 
-/// Identities that may have watches at a time. Each has streams to members of its own.
-const CIRCLES_MAX: usize = 4_096;
 /// Bytes of recent events that all hubs together keep.
 const RECENT_BYTES_MAX: usize = 32 << 20;
 
@@ -19,6 +21,8 @@ const RECENT_BYTES_MAX: usize = 32 << 20;
 #[derive(Debug)]
 struct Circle {
     identity: Identity,
+    /// One of [`Circles::places`], which it may have lost.
+    place: Place,
     hub: Hub,
     /// What of `Circles::recent_bytes` is its hub's.
     recent_bytes: usize,
@@ -30,6 +34,7 @@ pub(crate) struct Circles {
     each: BTreeMap<CircleId, Circle>,
     by_identity: HashMap<Identity, CircleId>,
     of_client: HashMap<ClientId, CircleId>,
+    places: Places<CircleId>,
     last: CircleId,
     recent_bytes: usize,
     /// Members that there are to ask.
@@ -40,30 +45,41 @@ pub(crate) struct Circles {
 impl Circles {
     /// For so many members. Events in memory count as `live`.
     pub(crate) fn new(members: usize, live: Live) -> Circles {
-        let (each, by_identity, of_client) = Default::default();
-        Circles { each, by_identity, of_client, last: 0, recent_bytes: 0, members, live }
+        let (each, by_identity, of_client, places) = Default::default();
+        Circles { each, by_identity, of_client, places, last: 0, recent_bytes: 0, members, live }
     }
 
-    /// A client has begun a stream. `None` if there are too many identities already.
-    pub(crate) fn open(&mut self, client: ClientId, identity: &Identity) -> Option<CircleId> {
+    /// A client has begun a stream. Returns its circle, and the one that has lost its place for that: the streams of its clients are ended.
+    pub(crate) fn open(
+        &mut self,
+        client: ClientId,
+        origin: Origin,
+        identity: &Identity,
+    ) -> (CircleId, Option<CircleId>) {
         let mut known = self.by_identity.get(identity).copied();
         if Mistake::MixesIdentities.is_planted() {
             known = self.each.keys().next().copied();
         }
-        let circle = match known {
-            Some(circle) => circle,
-            None if self.each.len() >= CIRCLES_MAX => return None,
+        let (circle, lost) = match known {
+            Some(circle) => (circle, None),
             None => {
                 self.last = self.last.saturating_add(1);
+                let (place, lost) = self.places.take(origin, self.last);
                 let hub = Hub::new(self.members, self.live.clone());
-                self.each.insert(self.last, Circle { identity: identity.clone(), hub, recent_bytes: 0 });
+                self.each.insert(self.last, Circle { identity: identity.clone(), place, hub, recent_bytes: 0 });
                 self.by_identity.insert(identity.clone(), self.last);
-                self.last
+                (self.last, lost)
             }
         };
+        if let Some(lost) = lost.and_then(|lost| self.each.get_mut(&lost)) {
+            self.by_identity.remove(&lost.identity);
+            lost.hub.end_all(&Error::TooManyRequests.into());
+        }
         self.of_client.insert(client, circle);
-        self.hub_mut(circle)?.open(client);
-        Some(circle)
+        if let Some(hub) = self.hub_mut(circle) {
+            hub.open(client);
+        }
+        (circle, lost)
     }
 
     /// The circle of a client.
@@ -98,12 +114,24 @@ impl Circles {
         }
         let Some(circle) = self.each.remove(&number) else { return false };
         self.recent_bytes = self.recent_bytes.saturating_sub(circle.recent_bytes);
-        self.by_identity.remove(&circle.identity);
+        self.places.leave(&circle.place);
+        // One that has lost its place may have a successor.
+        if self.by_identity.get(&circle.identity) == Some(&number) {
+            self.by_identity.remove(&circle.identity);
+        }
         true
     }
 
+    /// Looks at what has become of a circle: whether members know its identity, and what its hub keeps.
+    pub(crate) fn look_at(&mut self, number: CircleId) {
+        if let Some(circle) = self.each.get_mut(&number).filter(|circle| circle.hub.is_known()) {
+            self.places.know(&mut circle.place);
+        }
+        self.bound_recent(number);
+    }
+
     /// Counts what a hub keeps for those who join, and has the hub forget most of it that keeps most if that is too much in all.
-    pub(crate) fn bound_recent(&mut self, number: CircleId) {
+    fn bound_recent(&mut self, number: CircleId) {
         let Some(circle) = self.each.get_mut(&number) else { return };
         let now = circle.hub.recent_bytes();
         let before = std::mem::replace(&mut circle.recent_bytes, now);
@@ -141,6 +169,8 @@ impl Circles {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::places::PLACES_MAX;
+    use crate::watch::Output;
     use crate::watch::feed::Lane;
     use api::etcdserverpb::{ResponseHeader, WatchCreateRequest, WatchResponse};
     use api::mvccpb::{Event, KeyValue};
@@ -149,18 +179,44 @@ mod tests {
         Identity::of(&[("token", token.to_string())].into_iter().collect())
     }
 
+    fn origin(host: u8) -> Origin {
+        Origin::of(Some([10, 0, 0, host].into()))
+    }
+
     #[test]
-    fn identities_are_bounded_and_forgotten() {
+    fn strangers_with_any_number_of_identities_keep_nobody_out() {
         let mut circles = Circles::new(1, Live::default());
-        for client in 0..CIRCLES_MAX as u64 {
-            assert!(circles.open(client, &identity(client)).is_some());
+        let (mine, _) = circles.open(1 << 40, origin(2), &identity(1 << 40));
+        let header = Some(ResponseHeader { revision: 1, ..ResponseHeader::default() });
+        let hub = circles.hub_mut(mine).expect("a hub");
+        hub.up(Lane::Main);
+        hub.create(1 << 40, WatchCreateRequest { key: "a".into(), ..WatchCreateRequest::default() });
+        hub.receive(Lane::Main, WatchResponse { header, watch_id: 1, created: true, ..Default::default() });
+        circles.look_at(mine);
+        for client in 0..2 * PLACES_MAX as u64 {
+            let (_, lost) = circles.open(client, origin(1), &identity(client));
+            let Some(lost) = lost else { continue };
+            // The oldest of those that say nothing.
+            let ended = circles.hub_mut(lost).expect("a hub").take();
+            assert!(matches!(ended[..], [Output::End(of, _)] if of == client + 1 - PLACES_MAX as u64), "{ended:?}");
+            circles.forget(client + 1 - PLACES_MAX as u64);
+            assert!(circles.remove_if_empty(lost));
         }
-        assert_eq!(circles.open(1 << 40, &identity(1 << 40)), None);
-        assert!(circles.open(1 << 41, &identity(5)).is_some(), "one that is known");
+        assert_eq!((circles.each.len(), circles.by_identity.len()), (PLACES_MAX, PLACES_MAX));
+        assert_eq!(circles.open(1 << 41, origin(2), &identity(1 << 40)), (mine, None));
+        let (other, lost) = circles.open(1 << 42, origin(3), &identity(1 << 42));
+        assert!(lost.is_some() && lost != Some(mine) && circles.of(1 << 42) == Some(other));
+    }
+
+    #[test]
+    fn identities_are_forgotten() {
+        let mut circles = Circles::new(1, Live::default());
+        for client in 0..10 {
+            circles.open(client, origin(1), &identity(client));
+        }
         let gone = circles.close(7).expect("a circle");
         assert!(circles.remove_if_empty(gone));
-        assert!(circles.open(1 << 40, &identity(1 << 40)).is_some());
-        assert_eq!((circles.each.len(), circles.by_identity.len()), (CIRCLES_MAX, CIRCLES_MAX));
+        assert_eq!((circles.each.len(), circles.by_identity.len()), (9, 9));
     }
 
     #[test]
@@ -169,7 +225,7 @@ mod tests {
         let header = |revision| Some(ResponseHeader { revision, ..ResponseHeader::default() });
         let mut most = 0;
         for client in 0..400 {
-            let circle = circles.open(client, &identity(client)).expect("a circle");
+            let circle = circles.open(client, origin(1), &identity(client)).0;
             let hub = circles.hub_mut(circle).expect("a hub");
             hub.up(Lane::Main);
             hub.create(client, WatchCreateRequest { key: "a".into(), watch_id: 1, ..WatchCreateRequest::default() });

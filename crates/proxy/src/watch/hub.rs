@@ -133,6 +133,8 @@ pub(crate) struct Hub {
     live: Live,
     /// How many members in a row did not know the token.
     pub(super) refusals: PerLane<usize>,
+    /// Whether a member has taken a watch of these clients.
+    is_known: bool,
     now_ms: u64,
     pub(super) out: Vec<Output>,
 }
@@ -151,6 +153,11 @@ impl Hub {
     /// Whether there is no client.
     pub(crate) fn is_empty(&self) -> bool {
         self.clients.is_empty()
+    }
+
+    /// Whether a member has taken a watch of these clients: their identity was not just made up.
+    pub(crate) fn is_known(&self) -> bool {
+        self.is_known
     }
 
     /// Watches at members.

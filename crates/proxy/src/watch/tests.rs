@@ -13,6 +13,7 @@ use api::mvccpb::event::EventType;
 use api::mvccpb::{Event, KeyValue};
 use member::{History, Stream, permits};
 use prost::Message as _;
+use rpc::Origin;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -113,7 +114,7 @@ impl World {
         self.last_client += 1;
         let token = self.dice.below(TOKENS.len() as u64) as usize;
         let identity = Identity::of(&[("token", token.to_string())].into_iter().collect());
-        let circle = self.circles.open(self.last_client, &identity).expect("few identities");
+        let (circle, _) = self.circles.open(self.last_client, Origin::of(None), &identity);
         self.streams.entry(circle).or_insert_with(|| (token, Default::default()));
         self.clients.insert(self.last_client, Client { token, ..Client::default() });
     }

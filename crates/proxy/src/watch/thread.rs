@@ -5,7 +5,7 @@ use api::Message as _;
 use api::etcdserverpb::watch_request::RequestUnion;
 use api::etcdserverpb::{WatchRequest, WatchResponse};
 use budget::Claim;
-use rpc::Status;
+use rpc::{Origin, Status};
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ const LANES: [Lane; 2] = [Lane::Main, Lane::Future];
 /// What clients' streams tell the thread.
 pub(crate) enum Command {
     /// A stream begins. Those with the same identity share watches. What its watches take is claimed.
-    Open(ClientId, Identity, Arc<Mailbox>, Claim),
+    Open(ClientId, Origin, Identity, Arc<Mailbox>, Claim),
     /// A request, which counts as so many bytes until it is handled.
     Ask(ClientId, RequestUnion, usize),
     /// A client that was stalled takes what it is told again.
@@ -215,12 +215,12 @@ impl Thread {
     /// Carries out a command; returns the circle that it was for.
     fn obey(&mut self, command: Command) -> Option<CircleId> {
         match command {
-            Command::Open(id, identity, mailbox, claim) => {
-                let Some(circle) = self.circles.open(id, &identity) else {
-                    mailbox.end(Error::TooManyRequests.into());
-                    return None;
-                };
+            Command::Open(id, origin, identity, mailbox, claim) => {
+                let (circle, lost) = self.circles.open(id, origin, &identity);
                 self.clients.insert(id, Seat { mailbox, claim });
+                if let Some(lost) = lost {
+                    self.settle(lost);
+                }
                 Some(circle)
             }
             Command::Ask(id, request, bytes) => {
@@ -322,7 +322,7 @@ impl Thread {
             }
             return;
         }
-        self.circles.bound_recent(number);
+        self.circles.look_at(number);
         let Some(identity) = self.circles.identity(number).cloned() else { return };
         let links = self.links.entry(number).or_default();
         if self.circles.hub_mut(number).is_some_and(|hub| hub.has_work()) && !std::mem::replace(&mut links.works, true)

@@ -54,6 +54,7 @@ impl Hub {
             return self.fail(number, &response);
         }
         *self.refusals.of_mut(lane) = 0;
+        self.is_known = true;
         let Some(feed) = self.feeds.get_mut(&number) else { return };
         feed.is_created = true;
         self.suspect(number, header.revision);
