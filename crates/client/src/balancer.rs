@@ -68,13 +68,15 @@ impl Balancer {
             true => Some(Guard::new(security).map_err(OptionsError::Security)?),
             false => None,
         };
+        let defaults = rpc::client::Options::default();
         let channel_options = rpc::client::Options {
+            stream_window_bytes: options.stream_window_bytes.unwrap_or(defaults.stream_window_bytes),
             connect_timeout: options.connect_timeout,
             keepalive_interval: options.keepalive_interval,
             keepalive_timeout: options.keepalive_timeout,
             pings_idle: options.pings_idle,
             message_bytes_max: options.answer_bytes_max,
-            ..Default::default()
+            ..defaults
         };
         let members = options.endpoints.iter().map(|endpoint| {
             let mut channel_options = channel_options.clone();

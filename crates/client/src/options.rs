@@ -33,6 +33,8 @@ pub struct Options {
     pub request_bytes_max: usize,
     /// Bytes of an answer.
     pub answer_bytes_max: usize,
+    /// What a member may send on a stream before anything of it was taken. None: as usual, a mebibyte.
+    pub stream_window_bytes: Option<u32>,
 }
 
 /// Why no client can be made.
@@ -62,6 +64,7 @@ impl Default for Options {
             needs_leader: false,
             request_bytes_max: 2 << 20,
             answer_bytes_max: i32::MAX as usize,
+            stream_window_bytes: None,
         }
     }
 }

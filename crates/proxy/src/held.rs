@@ -2,7 +2,9 @@
 
 use api::{Error, limits};
 use budget::{Budget, Claim, Pool};
-use rpc::client::Room;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use rpc::client::{Hold, Room};
 use rpc::{Address, Status};
 use std::io;
 use std::sync::Arc;
@@ -58,24 +60,65 @@ impl Held {
 
     /// Room for answers to a client: they are not taken in before there is any.
     pub(crate) fn answers(&self, client: Address) -> Room {
-        let budget = self.0.clone();
+        let held = self.clone();
         Arc::new(move |bytes| {
-            if bytes <= limits::BUDGET_FREE_BYTES {
-                return Ok(None);
-            }
-            let pool = Pool::of_answer(bytes as u64);
-            let claim = budget.try_claim(pool, bytes as u64, Some(client));
-            // One that is larger than all that there is for answers is taken in alone.
-            let is_alone = || pool == Pool::Long && budget.held(pool) == 0;
-            let claim = claim.or_else(|| is_alone().then(|| budget.claim_anyway(None, bytes as u64)));
-            let claim = claim.ok_or_else(|| Status::from(Error::TooManyRequests))?;
-            Ok(Some(Box::new(move |message| claim.hold(message))))
+            let claim = held.answer(bytes, bytes, client)?;
+            Ok(claim.map(|claim| Box::new(move |message| claim.hold(message)) as Hold))
         })
+    }
+
+    /// Room for an answer that is written anew for its client: twice as much, as long as both are there. The second takes what is claimed.
+    pub(crate) fn rewritten(&self, client: Address) -> (Room, Kept) {
+        let (held, kept) = (self.clone(), Kept::default());
+        let keep = kept.clone();
+        let room: Room = Arc::new(move |bytes| {
+            let claim = held.answer(bytes, bytes.saturating_mul(2), client)?;
+            let keep = keep.clone();
+            Ok(claim.map(|claim| {
+                Box::new(move |message| {
+                    *keep.0.lock() = Some(claim);
+                    message
+                }) as Hold
+            }))
+        });
+        (room, kept)
+    }
+
+    /// A claim of `claimed` bytes for an answer of so many; none if it is short.
+    fn answer(&self, bytes: usize, claimed: usize, client: Address) -> Result<Option<Claim>, Status> {
+        if bytes <= limits::BUDGET_FREE_BYTES {
+            return Ok(None);
+        }
+        let claimed = claimed as u64;
+        let pool = Pool::of_answer(claimed);
+        let claim = self.0.try_claim(pool, claimed, Some(client));
+        // One that is larger than all that there is for answers is taken in alone.
+        let is_alone = || pool == Pool::Long && self.0.held(pool) == 0;
+        let claim = claim.or_else(|| is_alone().then(|| self.0.claim_anyway(None, claimed)));
+        claim.map(Some).ok_or_else(|| Error::TooManyRequests.into())
     }
 
     /// The usage of each pool, for the metrics.
     pub(crate) fn usage(&self) -> impl Iterator<Item = budget::PoolUsage> {
         self.0.usage().into_iter()
+    }
+}
+
+/// The claim of an answer that is being written anew.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Kept(Arc<Mutex<Option<Claim>>>);
+
+impl Kept {
+    /// The answer as its client gets it, with what of the claim it takes.
+    pub(crate) fn hold(&self, message: Bytes) -> Bytes {
+        match self.0.lock().take() {
+            Some(mut claim) => {
+                // Less is always granted; it is no longer than it was.
+                claim.resize(message.len().min(claim.bytes() as usize) as u64);
+                claim.hold(message)
+            }
+            None => message,
+        }
     }
 }
 
@@ -86,7 +129,6 @@ fn cost(message_bytes: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytes::Bytes;
 
     fn client(port: u16) -> Address {
         Address::Tcp(([10, 0, 0, 1], port).into())
@@ -130,5 +172,20 @@ mod tests {
         assert!(held.answers(client(3))(600 << 10).is_err(), "all of it is taken");
         drop(alone);
         assert!(held.answers(client(3))(600 << 10).is_ok());
+    }
+
+    #[test]
+    fn answers_that_are_written_anew_are_held_until_they_are_gone() {
+        let held = Held::start(4 << 20).expect("a thread");
+        let bytes = |held: &Held| held.usage().map(|pool| pool.held_bytes).sum::<u64>();
+        let (room, kept) = held.rewritten(client(1));
+        let hold = room(200 << 10).expect("room").expect("a claim");
+        let message = hold(Bytes::from(vec![0; 200 << 10]));
+        assert_eq!(bytes(&held), 400 << 10, "there are two of it");
+        let anew = kept.hold(message.slice(..150 << 10));
+        drop((room, kept));
+        assert_eq!((anew.len(), bytes(&held)), (150 << 10, 150 << 10));
+        drop(anew);
+        assert_eq!(bytes(&held), 0);
     }
 }

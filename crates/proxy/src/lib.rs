@@ -32,6 +32,8 @@ mod service;
 mod settings;
 mod single;
 mod stream;
+#[cfg(test)]
+mod tests;
 mod tls;
 mod upkeep;
 mod upstream;

@@ -20,6 +20,11 @@ impl Namespace {
         Namespace(Bytes::copy_from_slice(prefix.as_bytes()))
     }
 
+    /// Whether keys are the same on both sides.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// A key of the proxy's own as members know it.
     pub(crate) fn inside(&self, key: &[u8]) -> Bytes {
         self.joined(key)

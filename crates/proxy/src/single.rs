@@ -8,7 +8,7 @@ use rpc::{Address, Metadata, Status};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::held::Held;
+use crate::held::{Held, Kept};
 use crate::identity::Identity;
 use crate::leasing::Leasing;
 use crate::methods::Way;
@@ -135,14 +135,18 @@ impl Singles {
         is_read: bool,
     ) -> Result<Bytes, Status> {
         let has_keys = matches!(asked.way, Way::KeysRead | Way::KeysWrite);
-        let message = if has_keys { self.namespace.request(path, message)? } else { message };
-        let room = self.held.answers(asked.client);
+        let is_rewritten = has_keys && !self.namespace.is_empty();
+        let message = if is_rewritten { self.namespace.request(path, message)? } else { message };
+        let (room, kept) = match is_rewritten {
+            true => self.held.rewritten(asked.client),
+            false => (self.held.answers(asked.client), Kept::default()),
+        };
         let upstream = self.upstream.client()?;
         let answer = upstream.forward(path, &asked.metadata, message, timeout, is_read, Some(&room)).await?;
         if let (Some(leasing), true) = (&self.leasing, has_keys) {
             leasing.saw(revision_of(&answer));
         }
-        if has_keys { self.namespace.response(path, answer) } else { Ok(answer) }
+        if is_rewritten { Ok(kept.hold(self.namespace.response(path, answer)?)) } else { Ok(answer) }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Streams that are passed on, message by message: what one side does not take holds the other side back.
 
+use api::Error;
 use budget::Claim;
 use bytes::Bytes;
 use contain::Contained;
@@ -11,12 +12,12 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use crate::namespace::Namespace;
-use crate::upstream::{Refusals, Upstream};
+use crate::upstream::{Refusals, STREAM_WINDOW_BYTES, Upstream};
 
 /// Bytes of a member's messages that wait for the client before no more are read.
 const WAITING_BYTES_MAX: usize = 256 * 1024;
-/// What the next message of a member is taken for, before it has come.
-const MESSAGE_BYTES: usize = 32 * 1024;
+/// How long a stream waits for room that its own client does not take.
+const ROOM_PATIENCE: Duration = Duration::from_secs(5);
 /// What a message of a client takes at least.
 const REQUEST_BYTES_MIN: usize = 64;
 /// How often a stream for whose messages there is no room looks again.
@@ -45,10 +46,24 @@ struct Shared {
     waker: StreamWaker,
 }
 
+impl Shared {
+    /// The member has taken what was posted: it is held no more.
+    fn settle_posted(&self) {
+        let mut state = self.state.lock();
+        let posted = std::mem::take(&mut state.posted_bytes);
+        state.to_member_bytes = state.to_member_bytes.saturating_sub(posted);
+        drop(state);
+        // The connection looks how much is held.
+        self.waker.wake();
+    }
+}
+
 #[derive(Default)]
 struct State {
     to_member: VecDeque<Bytes>,
     to_member_bytes: usize,
+    /// What of it is with the connection to the member.
+    posted_bytes: usize,
     /// The client sends no more.
     is_half_closed: bool,
     /// There is no client any more.
@@ -121,7 +136,7 @@ impl StreamHandler for Passing {
                 state.to_member_bytes = state.to_member_bytes.saturating_add(message.len().max(REQUEST_BYTES_MIN));
                 state.to_member.push_back(message);
             }
-            Ok(_) => out.finish(api::Error::TooManyRequests.into()),
+            Ok(_) => out.finish(Error::TooManyRequests.into()),
             Err(status) => out.finish(status),
         }
         self.shared.news.notify_one();
@@ -151,12 +166,12 @@ impl Drop for Passing {
 }
 
 /// The member's side: until the member ends the call, or the client has gone.
-async fn pass(passage: &Passage, timeout: Option<Duration>, shared: &Shared, mut room: Claim) -> Status {
+async fn pass(passage: &Passage, timeout: Option<Duration>, shared: &Shared, mut claim: Claim) -> Status {
     // The only message, for another member if the first one turns out to be a learner.
     let mut only = None;
     let (mut refusals, mut pause) = (Refusals::default(), PAUSE_MIN);
     loop {
-        let status = match converse(passage, timeout, shared, &mut room, &mut only).await {
+        let status = match converse(passage, timeout, shared, &mut claim, &mut only).await {
             Ok(status) => return status,
             Err(status) => status,
         };
@@ -171,16 +186,52 @@ async fn pass(passage: &Passage, timeout: Option<Duration>, shared: &Shared, mut
     }
 }
 
+/// What a stream to a member takes of the memory: a window that the member may fill at any time, what waits for the client, and the
+/// message that is coming, as often as it is there.
+struct Space<'a> {
+    claim: &'a mut Claim,
+    copies: usize,
+    lacks_since: Option<Instant>,
+}
+
+impl Space<'_> {
+    /// Claims what there is with a message of `coming` bytes. False if there is no room.
+    fn has_room(&mut self, waiting: usize, coming: usize) -> bool {
+        let bytes = STREAM_WINDOW_BYTES as usize;
+        let bytes = bytes.saturating_add(waiting).saturating_add(coming.saturating_mul(self.copies));
+        let is_there = self.claim.resize(bytes as u64);
+        // What its own client does not take may be there for ever.
+        let is_own = is_there || waiting > 0;
+        self.lacks_since = if is_own { None } else { self.lacks_since.or_else(|| Some(Instant::now())) };
+        is_there
+    }
+
+    /// Whether there has been no room for too long.
+    fn is_late(&self) -> bool {
+        self.lacks_since.is_some_and(|since| since.elapsed() >= ROOM_PATIENCE)
+    }
+}
+
 /// One attempt; an error says that nothing came of it.
 async fn converse(
     passage: &Passage,
     timeout: Option<Duration>,
     shared: &Shared,
-    room: &mut Claim,
+    claim: &mut Claim,
     only: &mut Option<Bytes>,
 ) -> Result<Status, Status> {
     let Passage { upstream, path, metadata, namespace, .. } = passage;
-    let client = upstream.client()?;
+    let mut space = Space { claim, copies: if namespace.is_empty() { 1 } else { 2 }, lacks_since: None };
+    while !space.has_room(0, 0) {
+        if shared.state.lock().is_gone {
+            return Ok(Status::OK);
+        }
+        if space.is_late() {
+            return Ok(Error::TooManyRequests.into());
+        }
+        tokio::time::sleep(ROOM_LOOK).await;
+    }
+    let client = upstream.stream_client()?;
     let mut opening = std::pin::pin!(client.forward_stream(path, metadata, timeout));
     let opened = loop {
         tokio::select! {
@@ -194,6 +245,8 @@ async fn converse(
     };
     let mut call = opened?;
     let (mut taken, mut is_finished, mut has_come) = (only.clone().map(|message| call.post(message)), false, false);
+    // The length of the message that is coming.
+    let mut coming = None;
     // What the client said before there was a call.
     shared.news.notify_one();
     loop {
@@ -204,48 +257,69 @@ async fn converse(
             }
             if taken.is_none() {
                 if let Some(message) = state.to_member.pop_front() {
-                    let bytes = message.len().max(REQUEST_BYTES_MIN);
-                    state.to_member_bytes = state.to_member_bytes.saturating_sub(bytes);
+                    state.posted_bytes = message.len().max(REQUEST_BYTES_MIN);
                     *only = passage.is_single.then(|| message.clone());
                     taken = Some(call.post(message));
-                    // The connection looks how much is held.
-                    shared.waker.wake();
                 } else if state.is_half_closed && !std::mem::replace(&mut is_finished, true) {
                     call.finish();
                 }
             }
-            let held = state.to_client_bytes.saturating_add(MESSAGE_BYTES);
-            state.to_client_bytes < WAITING_BYTES_MAX && room.resize(held as u64)
+            let waiting = state.to_client_bytes;
+            waiting < WAITING_BYTES_MAX && space.has_room(waiting, coming.unwrap_or(0))
         };
+        if space.is_late() {
+            return Ok(Error::TooManyRequests.into());
+        }
         let is_taken = async {
             match &mut taken {
                 Some(taken) => taken.await,
                 None => std::future::pending().await,
             }
         };
+        let next = async {
+            match coming {
+                None => call.next_len().await.map(|len| (len, None)),
+                Some(_) => call.next().await.map(|message| (None, message)),
+            }
+        };
         tokio::select! {
             () = shared.news.notified() => {}
-            () = is_taken => taken = None,
+            () = is_taken => {
+                taken = None;
+                // A single one may be needed for another member.
+                if !passage.is_single {
+                    shared.settle_posted();
+                }
+            }
             () = tokio::time::sleep(ROOM_LOOK), if !has_room => {}
-            next = call.next(), if has_room => {
+            next = next, if has_room => {
                 if let Err(status) = &next
                     && !has_come
                     && client::is_from_learner(status)
                 {
                     return Err(status.clone());
                 }
-                let told = next.and_then(|next| next.map(|message| namespace.response(path, message)).transpose());
-                match told {
-                    Ok(Some(message)) => {
-                        has_come = true;
-                        *only = None;
-                        let mut state = shared.state.lock();
-                        state.to_client_bytes = state.to_client_bytes.saturating_add(message.len());
-                        state.to_client.push_back(message);
+                let message = match next {
+                    Ok((Some(len), _)) => {
+                        coming = Some(len);
+                        continue;
                     }
-                    Ok(None) => return Ok(Status::OK),
+                    Ok((None, Some(message))) => message,
+                    Ok((None, None)) => return Ok(Status::OK),
                     Err(status) => return Ok(status),
+                };
+                coming = None;
+                let message = match namespace.response(path, message) {
+                    Ok(message) => message,
+                    Err(status) => return Ok(status),
+                };
+                if !std::mem::replace(&mut has_come, true) && only.take().is_some() {
+                    shared.settle_posted();
                 }
+                let mut state = shared.state.lock();
+                state.to_client_bytes = state.to_client_bytes.saturating_add(message.len());
+                state.to_client.push_back(message);
+                drop(state);
                 shared.waker.wake();
             }
         }

@@ -7,9 +7,17 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Notify;
 
+/// What a member may send on a stream that is passed on before anything of it was taken. Each stream has this much claimed.
+pub(crate) const STREAM_WINDOW_BYTES: u32 = 64 << 10;
+
+/// A client of a thread, whose it is and for which endpoints.
+type Kept = RefCell<Option<(u64, u64, Client)>>;
+
 thread_local! {
-    /// The client of this thread, whose it is and for which endpoints: a call and its answer stay on the thread of their client.
-    static CLIENT: RefCell<Option<(u64, u64, Client)>> = const { RefCell::new(None) };
+    /// The client of this thread: a call and its answer stay on the thread of their client.
+    static CLIENT: Kept = const { RefCell::new(None) };
+    /// The same for streams that are passed on.
+    static STREAM_CLIENT: Kept = const { RefCell::new(None) };
 }
 
 /// Whom the proxy asks.
@@ -38,16 +46,29 @@ impl Upstream {
     /// # Errors
     /// If none can be made any more.
     pub(crate) fn client(&self) -> Result<Client, Status> {
+        CLIENT.with_borrow_mut(|kept| self.kept(kept, None))
+    }
+
+    /// The client of this thread for streams that are passed on: [`STREAM_WINDOW_BYTES`] may be on their way to each.
+    ///
+    /// # Errors
+    /// If none can be made any more.
+    pub(crate) fn stream_client(&self) -> Result<Client, Status> {
+        STREAM_CLIENT.with_borrow_mut(|kept| self.kept(kept, Some(STREAM_WINDOW_BYTES)))
+    }
+
+    fn kept(&self, kept: &mut Option<(u64, u64, Client)>, stream_window_bytes: Option<u32>) -> Result<Client, Status> {
         let generation = self.generation.load(Ordering::Acquire);
-        CLIENT.with_borrow_mut(|kept| match kept {
+        match kept {
             Some((number, of, client)) if *number == self.number && *of == generation => Ok(client.clone()),
             _ => {
                 let unusable = |error: client::OptionsError| Status::new(api::Code::Unavailable, error.to_string());
-                let client = Client::new(self.options.read().clone()).map_err(unusable)?;
+                let options = client::Options { stream_window_bytes, ..self.options.read().clone() };
+                let client = Client::new(options).map_err(unusable)?;
                 *kept = Some((self.number, generation, client.clone()));
                 Ok(client)
             }
-        })
+        }
     }
 
     /// How many members there are to ask.

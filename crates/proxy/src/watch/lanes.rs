@@ -114,7 +114,7 @@ pub(super) async fn keep_stream(upstream: Arc<Upstream>, metadata: Metadata, tel
     let mut pause = PAUSE_MIN;
     let mut refusals = Refusals::default();
     for stream in 1_u64.. {
-        let opened = async { upstream.client()?.forward_stream(WATCH, &metadata, None).await };
+        let opened = async { upstream.stream_client()?.forward_stream(WATCH, &metadata, None).await };
         let ended = match opened.await {
             Ok(call) => {
                 let (requests, queue) = unbounded_channel();

@@ -14,6 +14,7 @@ use super::task::{Command, Piece};
 use crate::Status;
 use crate::grpc::decoder::Decoder;
 use crate::grpc::encoding::Encoding;
+use crate::grpc::payload::PREFIX_BYTES;
 
 /// Done when the server's windows have taken a message, or the call has ended.
 #[derive(Debug)]
@@ -26,6 +27,9 @@ impl Future for Taken {
         Pin::new(&mut self.0).poll(cx).map(drop)
     }
 }
+
+/// What is released while more is held, at least: small messages do not each release their own.
+const RELEASE_BYTES_MIN: usize = 4 * 1024;
 
 /// What is read but not yet asked for is held to the stream's window. Dropping it gives the call up.
 pub struct StreamingCall {
@@ -86,42 +90,64 @@ impl StreamingCall {
             }
             match self.decoder.next() {
                 Ok(Some(message)) => {
-                    self.release();
+                    self.release(self.decoder.held_bytes());
                     return Ok(Some(message));
                 }
-                Ok(None) => self.release(),
+                Ok(None) => self.release(0),
                 Err(status) => {
                     self.end(status);
                     continue;
                 }
             }
-            let piece = self.incoming.recv();
-            let piece = match self.deadline {
-                None => piece.await,
-                Some(deadline) => match timeout_at(deadline, piece).await {
-                    Ok(piece) => piece,
-                    Err(_) => Some(Piece::End(Status::deadline_exceeded())),
-                },
-            };
-            match piece {
-                Some(Piece::Data(data)) => {
-                    self.decoder.push(&data);
-                    self.held_bytes = self.held_bytes.saturating_add(data.len());
-                }
-                Some(Piece::End(status)) if status == Status::OK && self.decoder.held_bytes() > 0 => {
-                    self.end(Status::new(Code::Internal, "the answer ended inside a message"));
-                }
-                Some(Piece::End(status)) => self.end(status),
-                None => self.end(Status::new(Code::Unavailable, "connection lost: nobody reads it any more")),
-            }
+            self.receive().await;
         }
     }
 
-    /// Lets the server send more, for what is no longer held. A message that is not complete is not held back by that: its length
-    /// is bounded.
-    fn release(&mut self) {
-        if self.held_bytes > 0 {
-            let bytes = std::mem::take(&mut self.held_bytes);
+    /// The length of the next message, as soon as that has come; `None` when the server has ended the call with OK. The server sends no
+    /// more than the stream's window before [`StreamingCall::next`] is called: time to find room for the message.
+    pub async fn next_len(&mut self) -> Result<Option<usize>, Status> {
+        loop {
+            if let Some(status) = &self.ended {
+                return if *status == Status::OK { Ok(None) } else { Err(status.clone()) };
+            }
+            if self.decoder.held_bytes() >= PREFIX_BYTES {
+                // What is wrong with it `next` tells.
+                return Ok(Some(self.decoder.next_len().unwrap_or(0)));
+            }
+            self.release(0);
+            self.receive().await;
+        }
+    }
+
+    /// Takes in what comes next.
+    async fn receive(&mut self) {
+        let piece = self.incoming.recv();
+        let piece = match self.deadline {
+            None => piece.await,
+            Some(deadline) => match timeout_at(deadline, piece).await {
+                Ok(piece) => piece,
+                Err(_) => Some(Piece::End(Status::deadline_exceeded())),
+            },
+        };
+        match piece {
+            Some(Piece::Data(data)) => {
+                self.decoder.push(&data);
+                self.held_bytes = self.held_bytes.saturating_add(data.len());
+            }
+            Some(Piece::End(status)) if status == Status::OK && self.decoder.held_bytes() > 0 => {
+                self.end(Status::new(Code::Internal, "the answer ended inside a message"));
+            }
+            Some(Piece::End(status)) => self.end(status),
+            None => self.end(Status::new(Code::Unavailable, "connection lost: nobody reads it any more")),
+        }
+    }
+
+    /// Lets the server send more, for all but `kept` bytes that are still held. A message that is not complete is not held back by that:
+    /// its length is bounded.
+    fn release(&mut self, kept: usize) {
+        let bytes = self.held_bytes.saturating_sub(kept);
+        if bytes >= RELEASE_BYTES_MIN || (kept == 0 && bytes > 0) {
+            self.held_bytes = self.held_bytes.saturating_sub(bytes);
             let _ = self.guard.commands.send(Command::Release { number: self.guard.number, bytes });
         }
     }

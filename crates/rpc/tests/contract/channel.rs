@@ -113,6 +113,24 @@ async fn a_stream_that_is_not_read_is_held_to_its_window() {
 }
 
 #[tokio::test]
+async fn a_message_waits_until_there_is_room_for_it() {
+    let fixture = serve(options());
+    let windows = Options { stream_window_bytes: 10_000, ..Options::default() };
+    let channel = Channel::new(&fixture.address.to_string(), windows);
+    let mut count = channel.stream("/test.Echo/Count", &Metadata::default(), None).await.expect("connected");
+    count.send(Bytes::from_static(b"3 100000")).await.expect("sent");
+    count.finish();
+    for _ in 0..3 {
+        assert_eq!(count.next_len().await, Ok(Some(100_000)));
+        assert_eq!(count.next_len().await, Ok(Some(100_000)), "it is still to come");
+        assert_eq!(count.next().await.map(|message| message.map(|message| message.len())), Ok(Some(100_000)));
+    }
+    assert_eq!((count.next_len().await, count.next().await), (Ok(None), Ok(None)));
+    let mut refused = channel.stream("/test.Echo/Refuse", &Metadata::default(), None).await.expect("connected");
+    assert_eq!(refused.next_len().await.err().map(|status| status.code), Some(Code::PermissionDenied));
+}
+
+#[tokio::test]
 async fn what_is_dropped_is_given_up() {
     let fixture = serve(options());
     let channel = channel(&fixture);

@@ -1,0 +1,161 @@
+//! The whole proxy before a member that the test plays.
+
+use api::Message as _;
+use api::etcdserverpb::{RangeRequest, RangeResponse};
+use api::mvccpb::KeyValue;
+use bytes::Bytes;
+use rpc::{
+    Address, Call, HttpResponder, LocalCall, Metadata, Method, Outbound, Peer, Reply, Responder, Server, Service,
+    Status, StreamCall, StreamHandler,
+};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::held::Held;
+use crate::leases::Leases;
+use crate::methods::METHODS;
+use crate::namespace::Namespace;
+use crate::service::{Common, Parts, Proxy};
+use crate::upkeep::Proxies;
+use crate::upstream::Upstream;
+use crate::watch;
+
+/// The value that every read brings.
+const VALUE_BYTES: usize = 600 << 10;
+const FLOOD_BYTES: usize = 32 << 10;
+
+/// A member that answers reads, and sends as much as it may on every stream.
+#[derive(Default)]
+struct Member {
+    /// Bytes that it has sent on streams, as it believes.
+    flooded: Arc<AtomicUsize>,
+}
+
+impl Service for Member {
+    fn methods(&self) -> &'static [Method] {
+        METHODS
+    }
+
+    fn unary(&self, _method: usize, call: Call, responder: Responder) {
+        let key = RangeRequest::decode(call.message).expect("a read").key;
+        let kvs = vec![KeyValue { key, value: vec![7; VALUE_BYTES].into(), ..KeyValue::default() }];
+        let answer = RangeResponse { kvs, ..RangeResponse::default() };
+        responder.send(Ok(Reply::Whole(answer.encode_to_vec().into())));
+    }
+
+    fn stream(&self, _method: usize, _call: StreamCall) -> Result<Box<dyn StreamHandler>, Status> {
+        Ok(Box::new(Flood(self.flooded.clone())))
+    }
+
+    fn http(&self, _request: http::Request<Bytes>, responder: HttpResponder) {
+        drop(responder);
+    }
+}
+
+struct Flood(Arc<AtomicUsize>);
+
+impl StreamHandler for Flood {
+    fn message(&mut self, _message: Bytes, out: &mut Outbound<'_>) {
+        self.ready(out);
+    }
+
+    fn half_closed(&mut self, _out: &mut Outbound<'_>) {}
+
+    fn ready(&mut self, out: &mut Outbound<'_>) {
+        while out.has_room() {
+            self.0.fetch_add(FLOOD_BYTES, Ordering::SeqCst);
+            out.send(vec![7; FLOOD_BYTES].into());
+        }
+    }
+}
+
+struct Fixture {
+    proxy: Proxy,
+    held: Held,
+    flooded: Arc<AtomicUsize>,
+    _member: Server,
+}
+
+fn fixture(namespace: &str) -> Fixture {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let endpoint = listener.local_addr().expect("bound").to_string().parse().expect("an endpoint");
+    let member = Member::default();
+    let flooded = member.flooded.clone();
+    let server = Server::start(vec![listener], Arc::new(member), rpc::Options::default()).expect("a server");
+    let options = client::Options { endpoints: vec![endpoint], call_timeout: None, ..client::Options::default() };
+    let upstream = Arc::new(Upstream::new(options).expect("options"));
+    let held = Held::start(64 << 20).expect("a thread");
+    let common = Common {
+        upstream: upstream.clone(),
+        namespace: Namespace::new(namespace),
+        held: held.clone(),
+        live: Default::default(),
+        gauges: Default::default(),
+        reads: Default::default(),
+        leasing: None,
+        has_profiles: false,
+    };
+    let parts = Parts {
+        order: None,
+        watches: watch::start(&common).expect("a thread"),
+        leases: Leases::start(upstream).expect("a thread"),
+        proxies: Proxies::default(),
+        advertised: String::new(),
+        logs_calls: false,
+    };
+    Fixture { proxy: Proxy::new(common, parts), held, flooded, _member: server }
+}
+
+impl Fixture {
+    fn held_bytes(&self) -> usize {
+        self.held.usage().map(|pool| pool.held_bytes as usize).sum()
+    }
+}
+
+fn call(path: &str) -> LocalCall {
+    let method = METHODS.iter().position(|method| method.path == path).expect("a method");
+    let client = Address::Tcp(([10, 0, 0, 1], 1).into());
+    LocalCall { method, metadata: Metadata::default(), deadline: None, peer: Peer::unknown(client) }
+}
+
+#[tokio::test]
+async fn answers_in_a_namespace_are_held_until_their_client_has_them() {
+    for namespace in ["", "ns/"] {
+        let fixture = fixture(namespace);
+        let request = RangeRequest { key: "a".into(), ..RangeRequest::default() };
+        let answer = call("/etcdserverpb.KV/Range").unary(&fixture.proxy, request.encode_to_vec().into()).await;
+        let Ok(Reply::Whole(answer)) = answer else { panic!("no whole answer") };
+        assert_eq!(RangeResponse::decode(answer.clone()).expect("an answer").kvs[0].key, "a");
+        let held = fixture.held_bytes();
+        assert!((VALUE_BYTES..VALUE_BYTES + 8192).contains(&held), "{held} with namespace {namespace:?}");
+        drop(answer);
+        // The request's own claim is dropped by a task.
+        while fixture.held_bytes() > 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_a_member_sends_to_a_client_that_does_not_read_is_claimed() {
+    let fixture = fixture("");
+    let mut silent = call("/v3electionpb.Election/Observe").stream(&fixture.proxy).expect("a stream");
+    silent.send(Bytes::new());
+    silent.half_close();
+    let (mut flooded, mut still) = (0, 0);
+    while flooded == 0 || still < 20 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let now = fixture.flooded.load(Ordering::SeqCst);
+        still = if std::mem::replace(&mut flooded, now) == now { still + 1 } else { 0 };
+    }
+    // The member itself has as much waiting as it lets wait for a stream, and the kernel may have some.
+    let sent = flooded - api::limits::STREAM_SEND_BYTES_MAX;
+    let held = fixture.held_bytes();
+    assert!(sent <= held + 2 * FLOOD_BYTES, "{sent} bytes are on their way to the client, and {held} are claimed");
+    drop(silent);
+    while fixture.held_bytes() > 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
