@@ -1,5 +1,7 @@
-//! bcrypt, which is slow on purpose: on threads of its own that take what the others leave of the processors.
+//! bcrypt, which is slow on purpose: on threads of its own that take what the others leave of the processors, and a little more where
+//! these leave nothing (`late.rs`).
 
+use super::late::{Job, Late};
 use crate::node::SlowPool;
 use crate::yield_cpu;
 use ring::rand::{SecureRandom, SystemRandom};
@@ -16,6 +18,7 @@ pub(super) const PASSWORD_BYTES_MAX: usize = 72;
 /// The threads, and the parameters of hashing.
 pub(super) struct Hashing {
     pool: SlowPool,
+    late: Late,
     cost: u32,
     /// A hash that no password matches: verifying it makes failures take as long for users that do not exist.
     nobodys: Arc<str>,
@@ -36,18 +39,24 @@ impl Hashing {
     pub(super) fn start(cost: u32) -> io::Result<Hashing> {
         let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get()).div_ceil(2);
         let nobodys = nobodys(cost).into();
-        Ok(Hashing { pool: SlowPool::start("bcrypt", threads, QUEUE_MAX)?, cost, nobodys })
+        Ok(Hashing { pool: SlowPool::start("bcrypt", threads, QUEUE_MAX)?, late: Late::start()?, cost, nobodys })
     }
 
-    /// Runs `job` on one of the threads; false if too many wait.
-    pub(super) fn run(&self, job: impl FnOnce() + Send + 'static) -> bool {
-        self.pool.try_run(move || {
+    /// Runs `job` on one of the threads; false if too many wait. It may run on two of them at the same time.
+    pub(super) fn run(&self, job: impl Fn() + Send + Sync + 'static) -> bool {
+        let job = Job::new(job);
+        let own = job.clone();
+        let queued = self.pool.try_run(move || {
             thread_local!(static LOWERED: Cell<bool> = const { Cell::new(false) });
             if !LOWERED.replace(true) {
                 yield_cpu::yield_to_all();
             }
-            job();
-        })
+            own.run();
+        });
+        if queued {
+            self.late.watch(job);
+        }
+        queued
     }
 
     /// Hashes a password into its stored form. `then` is called once; if the password cannot be hashed, it is called at
@@ -106,7 +115,7 @@ fn hash(password: &[u8], cost: u32) -> Result<String, HashError> {
 /// A callback for a result.
 type Then<T> = Box<dyn FnOnce(T) + Send>;
 
-/// A callback that is called once: by the job, or at once if there is no room for the job.
+/// A callback that is called once: by the thread that finishes the job first, or at once if there is no room for the job.
 struct Once<T>(Arc<std::sync::Mutex<Option<Then<T>>>>);
 
 impl<T> Clone for Once<T> {
@@ -121,7 +130,8 @@ impl<T> Once<T> {
     }
 
     fn call(&self, value: T) {
-        if let Some(then) = contain::lock(&self.0).take() {
+        let then = contain::lock(&self.0).take();
+        if let Some(then) = then {
             then(value);
         }
     }

@@ -122,9 +122,12 @@ impl Login {
                 let (own, jwt, left) = (node.clone(), jwt.clone(), key.clone());
                 let signed = auth.hashing.run(move || {
                     let token = jwt.issue(&name, revision, own.now_ms());
-                    for login in own.auth.issuing.leave(&left) {
-                        (login.then)(token.clone().map_err(|error| Status::new(Code::Unknown, error.to_string())));
-                    }
+                    let (node, left) = (own.clone(), left.clone());
+                    hand_over(&own, move || {
+                        for login in node.auth.issuing.leave(&left) {
+                            (login.then)(token.clone().map_err(|error| Status::new(Code::Unknown, error.to_string())));
+                        }
+                    });
                 });
                 if !signed {
                     settle(auth.issuing.leave(&key), Error::TooManyRequests);

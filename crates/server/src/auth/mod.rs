@@ -20,6 +20,7 @@ mod guard;
 mod hashing;
 mod identity;
 mod jwt;
+mod late;
 mod login;
 mod permitted;
 mod principal;
