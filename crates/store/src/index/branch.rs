@@ -1,7 +1,7 @@
-//! The upper levels of the tree: children, the keys that separate them, and how many live keys each holds.
+//! The upper levels of the tree: children, the keys that separate them, and how many keys each holds.
 
 use super::keys::{HEAP_BYTES_MAX, KEYS_MAX, KeyBlock};
-use super::node::{JOINED_MAX, Node, Pushed, Split, adjusted};
+use super::node::{Count, JOINED_MAX, Node, Pushed, Split, adjusted};
 use crate::types::Version;
 
 /// Children that a branch holds even if their separators are longer than a node should have. With fewer of them clients could choose
@@ -17,16 +17,16 @@ pub(super) const HEAVY_CHILDREN_MIN: usize = 8;
 pub(super) struct Branch {
     pub(super) separators: KeyBlock,
     pub(super) children: Vec<Node>,
-    /// Live keys under each child.
-    live: Vec<u64>,
+    /// Keys under each child.
+    counts: Vec<Count>,
 }
 
 impl Branch {
     /// A branch of these children; there is one separator fewer than children.
     pub(super) fn new(separators: KeyBlock, children: Vec<Node>) -> Branch {
         assert!(separators.len() + 1 == children.len(), "a branch needs one separator between two children");
-        let live = children.iter().map(Node::live).collect();
-        Branch { separators, children, live }
+        let counts = children.iter().map(Node::count).collect();
+        Branch { separators, children, counts }
     }
 
     /// Which child holds `key`.
@@ -37,14 +37,14 @@ impl Branch {
         }
     }
 
-    /// Live keys.
-    pub(super) fn live(&self) -> u64 {
-        self.live.iter().sum()
+    /// Keys below it.
+    pub(super) fn count(&self) -> Count {
+        self.before(self.counts.len())
     }
 
-    /// Live keys before child `i`.
-    pub(super) fn live_before(&self, i: usize) -> u64 {
-        self.live[..i].iter().sum()
+    /// Keys before child `i`.
+    pub(super) fn before(&self, i: usize) -> Count {
+        self.counts[..i].iter().copied().sum()
     }
 
     /// Adds a version. `is_last` says that nothing follows this branch at its level.
@@ -53,15 +53,19 @@ impl Branch {
         let is_last = is_last && i + 1 == self.children.len();
         let pushed = self.children[i].push(key, version, is_last);
         let Some(split) = pushed.split else {
-            self.live[i] = adjusted(self.live[i], pushed.live);
+            let count = &mut self.counts[i];
+            count.live = adjusted(count.live, pushed.live);
+            count.keys += u64::from(pushed.inserted);
             return pushed;
         };
-        self.live[i] = self.children[i].live();
+        self.counts[i] = self.children[i].count();
         Pushed { split: self.insert(i + 1, split, is_last), ..pushed }
     }
 
-    /// Joins child `i`, which has lost keys, with a neighbour if it has become sparse, or removes it if it is empty.
-    pub(super) fn tidy(&mut self, i: usize) {
+    /// Notes that child `i` has lost keys, none of them live. Joins it with a neighbour if it has become sparse, or removes it if it is
+    /// empty.
+    pub(super) fn lost(&mut self, i: usize, keys: u64) {
+        self.counts[i].keys -= keys;
         let child = &self.children[i];
         if child.is_empty() {
             self.remove(i);
@@ -75,7 +79,7 @@ impl Branch {
         let Some(separators) = self.separators.join(Some(between), &right.separators, JOINED_MAX) else { return false };
         self.separators = separators;
         self.children.append(&mut right.children);
-        self.live.append(&mut right.live);
+        self.counts.append(&mut right.counts);
         true
     }
 
@@ -87,7 +91,7 @@ impl Branch {
         let (left, right) = self.children.split_at_mut(i + 1);
         let joined = left[i].join(&between, &mut right[0]);
         if joined {
-            self.live[i] += self.live[i + 1];
+            self.counts[i] = self.counts[i] + self.counts[i + 1];
             self.remove(i + 1);
         }
         joined
@@ -95,7 +99,7 @@ impl Branch {
 
     fn remove(&mut self, i: usize) {
         self.children.remove(i);
-        self.live.remove(i);
+        self.counts.remove(i);
         if self.separators.len() > 0 {
             self.separators.retain(!(1 << i.saturating_sub(1)));
         }
@@ -124,7 +128,7 @@ impl Branch {
         let mut right = Branch {
             separators: self.separators.slice(cut, self.separators.len()),
             children: self.children.split_off(cut),
-            live: self.live.split_off(cut),
+            counts: self.counts.split_off(cut),
         };
         self.separators = self.separators.slice(0, cut - 1);
         if at <= cut {
@@ -137,13 +141,13 @@ impl Branch {
 
     fn place(&mut self, at: usize, split: Split) {
         self.separators.insert(at - 1, &split.separator);
-        self.live.insert(at, split.right.live());
+        self.counts.insert(at, split.right.count());
         self.children.insert(at, split.right);
     }
 
-    /// Live keys under each child, as counted so far.
+    /// Keys under each child, as counted so far.
     #[cfg(test)]
-    pub(super) fn counts(&self) -> &[u64] {
-        &self.live
+    pub(super) fn counts(&self) -> &[Count] {
+        &self.counts
     }
 }

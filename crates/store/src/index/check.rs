@@ -3,7 +3,7 @@
 use super::Index;
 use super::branch::HEAVY_CHILDREN_MIN;
 use super::keys::{HEAP_BYTES_MAX, KEYS_MAX};
-use super::node::Node;
+use super::node::{Count, Node};
 
 /// Sums over a tree.
 #[derive(Default, Debug)]
@@ -30,7 +30,7 @@ impl Index {
     }
 }
 
-fn visit(node: &Node, depth: usize, low: Option<&[u8]>, high: Option<&[u8]>, shape: &mut Shape) -> u64 {
+fn visit(node: &Node, depth: usize, low: Option<&[u8]>, high: Option<&[u8]>, shape: &mut Shape) -> Count {
     let block = match node {
         Node::Leaf(leaf) => &leaf.keys,
         Node::Branch(branch) => &branch.separators,
@@ -58,20 +58,20 @@ fn visit(node: &Node, depth: usize, low: Option<&[u8]>, high: Option<&[u8]>, sha
             shape.leaves += 1;
             shape.keys += keys.len();
             shape.live += live;
-            live
+            Count { live, keys: keys.len() as u64 }
         }
         Node::Branch(branch) => {
             assert!(!branch.children.is_empty() && branch.children.len() <= KEYS_MAX);
             assert_eq!(branch.children.len(), keys.len() + 1);
-            let mut live = 0;
+            let mut count = Count::default();
             for (i, child) in branch.children.iter().enumerate() {
                 let low = if i == 0 { low } else { Some(&keys[i - 1][..]) };
                 let high = keys.get(i).map_or(high, |key| Some(&key[..]));
                 let under = visit(child, depth + 1, low, high, shape);
                 assert_eq!(under, branch.counts()[i], "a count is wrong");
-                live += under;
+                count = count + under;
             }
-            live
+            count
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The key index: every key with its versions, in order, in memory.
 //!
-//! An order-statistics B+tree. Each branch knows how many *live* keys (newest version not a tombstone) are below each child, so
-//! counting a range costs two descents. Values are not here: a [`Version`] says where its bytes are in the revision log.
+//! An order-statistics B+tree. Each branch knows how many keys are below each child, and how many of them are *live* (newest version
+//! not a tombstone), so counting a range costs two descents. Values are not here: a [`Version`] says where its bytes are in the revision log.
 //!
 //! A lock guards the tree, and readers hold it for short strides ([`Index::scan`] and [`Index::prune`] take an allowance). Readers ask
 //! for a revision, and pass over later versions.
@@ -82,8 +82,17 @@ impl Index {
     pub(crate) fn count_live(&self, range: KeyRange<'_>) -> u64 {
         match range {
             KeyRange::One(key) => self.entry(key).is_some_and(|versions| versions.is_live()).into(),
-            KeyRange::Span(start, end) => self.root.rank(end).saturating_sub(self.root.rank(start)),
-            KeyRange::From(start) => self.live - self.root.rank(start),
+            KeyRange::Span(start, end) => self.root.rank(end).live.saturating_sub(self.root.rank(start).live),
+            KeyRange::From(start) => self.live - self.root.rank(start).live,
+        }
+    }
+
+    /// How many keys of `range` a walk looks at: those that are not live too.
+    pub(crate) fn count_keys(&self, range: KeyRange<'_>) -> u64 {
+        match range {
+            KeyRange::One(_) => 1,
+            KeyRange::Span(start, end) => self.root.rank(end).keys.saturating_sub(self.root.rank(start).keys),
+            KeyRange::From(start) => self.keys as u64 - self.root.rank(start).keys,
         }
     }
 

@@ -18,6 +18,29 @@ pub(super) enum Node {
     Branch(Box<Branch>),
 }
 
+/// Keys below a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Count {
+    /// Those whose newest version is not a tombstone.
+    pub(super) live: u64,
+    /// Those, and the others.
+    pub(super) keys: u64,
+}
+
+impl std::ops::Add for Count {
+    type Output = Count;
+
+    fn add(self, more: Count) -> Count {
+        Count { live: self.live + more.live, keys: self.keys + more.keys }
+    }
+}
+
+impl std::iter::Sum for Count {
+    fn sum<I: Iterator<Item = Count>>(counts: I) -> Count {
+        counts.fold(Count::default(), std::ops::Add::add)
+    }
+}
+
 /// What a push into a node did.
 pub(super) struct Pushed {
     /// Change in the number of live keys.
@@ -69,18 +92,18 @@ impl Node {
         }
     }
 
-    /// Live keys less than `key`.
-    pub(super) fn rank(&self, key: &[u8]) -> u64 {
-        let (mut node, mut rank) = (self, 0);
+    /// Keys less than `key`.
+    pub(super) fn rank(&self, key: &[u8]) -> Count {
+        let (mut node, mut rank) = (self, Count::default());
         loop {
             match node {
                 Node::Leaf(leaf) => {
                     let (Ok(at) | Err(at)) = leaf.keys.find(key);
-                    return rank + leaf.live_before(at);
+                    return rank + Count { live: leaf.live_before(at), keys: at as u64 };
                 }
                 Node::Branch(branch) => {
                     let i = branch.child_of(key);
-                    rank += branch.live_before(i);
+                    rank = rank + branch.before(i);
                     node = &branch.children[i];
                 }
             }
@@ -94,11 +117,11 @@ impl Node {
         }
     }
 
-    /// Live keys.
-    pub(super) fn live(&self) -> u64 {
+    /// Keys below it.
+    pub(super) fn count(&self) -> Count {
         match self {
-            Node::Leaf(leaf) => leaf.live(),
-            Node::Branch(branch) => branch.live(),
+            Node::Leaf(leaf) => Count { live: leaf.live(), keys: leaf.entries.len() as u64 },
+            Node::Branch(branch) => branch.count(),
         }
     }
 

@@ -35,7 +35,7 @@ impl Pruner<'_> {
         let removed = self.removed;
         self.node(&mut branch.children[i], low, next);
         if self.removed > removed {
-            branch.tidy(i);
+            branch.lost(i, (self.removed - removed) as u64);
         }
     }
 

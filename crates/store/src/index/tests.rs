@@ -137,6 +137,9 @@ impl Pair {
     fn compare_range(&self, range: KeyRange<'_>, at: i64, slice: usize) {
         let count = self.model.range(range).filter(|(_, versions)| live(versions.last()).is_some()).count();
         assert_eq!(self.index.count_live(range), count as u64, "{range:?}");
+        if !matches!(range, KeyRange::One(_)) {
+            assert_eq!(self.index.count_keys(range), self.model.range(range).count() as u64, "{range:?}");
+        }
         let expected: Vec<_> =
             self.model.range(range).filter_map(|(key, _)| Some((key.clone(), self.model.get(key, at)?))).collect();
         let (mut found, mut after) = (Vec::new(), None::<Box<[u8]>>);
