@@ -115,8 +115,11 @@ catalogue! {
     TooManyLearners = FailedPrecondition "etcdserver: too many learner members in cluster";
     ClusterIdMismatch = FailedPrecondition "etcdserver: cluster ID mismatch";
     RequestTooLarge = InvalidArgument "etcdserver: request is too large";
-    /// Not etcd's, which builds answers of any size.
+    /// Not etcd's, which notes any alarm.
     TooManyAlarms = ResourceExhausted "etcdserver: too many alarms of IDs that no member has";
+    /// Not etcd's, whose members look at any number of keys.
+    TxnTooManyKeys = ResourceExhausted "etcdserver: txn looks at too many keys";
+    /// Not etcd's, which builds answers of any size.
     TxnAnswerTooLarge = ResourceExhausted "etcdserver: txn answer is too large";
     TooManyRequests = ResourceExhausted "etcdserver: too many requests";
     RootUserNotExist = FailedPrecondition "etcdserver: root user does not exist";

@@ -15,6 +15,9 @@ pub const TXN_NESTING_MAX: usize = 256;
 pub const TXN_TREE_OPS_MAX: usize = 10_000;
 /// Pairs in the answer to one transaction or deletion, which is built in memory as a whole.
 pub const TXN_ANSWER_BYTES_MAX: usize = 512 << 20;
+/// Keys that the conditions and operations of one transaction that writes may look at: every member does so before it applies anything
+/// else.
+pub const TXN_KEYS_MAX: u64 = 10_000_000;
 /// Default of `--quota-backend-bytes`.
 pub const QUOTA_BYTES_DEFAULT: i64 = 2 << 30;
 /// Within this much of the quota requests count against it while they are under way.
@@ -33,6 +36,8 @@ pub const PROPOSAL_QUEUE_MAX: usize = 65_536;
 pub const PROPOSAL_QUEUE_BYTES_MAX: usize = 256 << 20;
 /// Store operations applied under one hold of the index write lock.
 pub const APPLY_STRIDE_OPS: usize = 64;
+/// Bytes of pairs in answers, and one answer more, that are built before they are given to those who wait for them.
+pub const APPLY_STRIDE_ANSWER_BYTES: usize = 16 << 20;
 /// Bytes of keys installed under one hold of the index write lock, and one key more.
 pub const INSTALL_STRIDE_BYTES: usize = 256 * 1024;
 /// Index entries visited under one hold of the index read lock.

@@ -429,6 +429,14 @@ impl Sink for Outcomes<'_> {
         self.worked = time;
     }
 
+    fn is_awaited(&self, request_id: u64) -> bool {
+        self.node.pending.waits(request_id)
+    }
+
+    fn hand_out(&mut self) {
+        Outcomes::hand_out(self);
+    }
+
     fn done(&mut self, index: u64, request_id: u64, outcome: Outcome) {
         // This must happen before the entry counts as applied: its token must be known by then.
         if let Ok(Response::Auth(_, event)) = &outcome {
@@ -452,5 +460,23 @@ impl Sink for Outcomes<'_> {
         self.hand_out();
         self.note(response, Duration::ZERO);
         self.node.raise_no_space(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::overload::Class;
+    use crate::test_support::Rig;
+
+    #[test]
+    fn answers_are_built_for_those_who_wait_here() {
+        let rig = Rig::start(&[]);
+        let node = rig.node();
+        let now = Instant::now();
+        let outcomes = Outcomes::new(node, &[], now, now);
+        let waiter = Waiter { done: Box::new(|_: Outcome| ()), class: Class::Write, since: now };
+        node.pending.with(|pending| pending.add(7, waiter, replica::Now::default()));
+        assert_eq!([7, 8].map(|id| outcomes.is_awaited(id)), [true, false]);
     }
 }

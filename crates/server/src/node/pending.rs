@@ -26,6 +26,11 @@ impl Pending {
         found
     }
 
+    /// Whether anybody waits for this proposal.
+    pub(super) fn waits(&self, id: u64) -> bool {
+        contain::lock(&self.table).waits(id)
+    }
+
     /// How many proposals of this class wait.
     pub(super) fn depth(&self, class: Class) -> usize {
         self.depths[class as usize].load(Ordering::Relaxed)

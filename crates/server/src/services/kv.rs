@@ -335,10 +335,17 @@ fn read_txn(node: &Arc<Node>, call: Call, txn: Permitted<Keys, TimedTxn>, readin
 }
 
 fn write_txn(node: &Arc<Node>, call: Call, txn: Permitted<Keys, TimedTxn>, responder: Responder) {
-    let is_heavy = node.store.is_heavy_write_txn(&txn.request);
+    if node.store.txn_keys(&txn.request) > limits::TXN_KEYS_MAX {
+        return refuse(responder, Error::TxnTooManyKeys);
+    }
+    let bytes = node.store.txn_answer_bytes(&txn.request);
+    let may_be_too_large = bytes > limits::TXN_ANSWER_BYTES_MAX as u64;
+    let is_heavy = may_be_too_large || node.store.is_heavy_write_txn(&txn.request);
     let within = Within::of(call, txn.author(), RaftRequest::Txn);
     weigh(is_heavy, within, node, responder, move |within, node, responder| {
-        let bytes = node.store.txn_answer_bytes(&txn.request);
+        if may_be_too_large && node.store.txn_answer_is_too_large(&txn.request) {
+            return refuse(responder, Error::TxnAnswerTooLarge);
+        }
         let kept = move |node: &Arc<Node>| {
             let space = node.claim_space(store::txn_cost(&txn.request))?;
             let headroom = node.claim_headroom(node.store.txn_delete_cost_bytes(&txn.request))?;

@@ -35,6 +35,13 @@ pub trait Sink {
     /// Applying took this much of the processor, for the request that [`Sink::done`] tells next. Only of deletions and transactions, and
     /// only with [`Options::thread_time`](crate::Options).
     fn worked(&mut self, _time: Duration) {}
+    /// Whether anybody waits here for the answer to the request with this id. One that nobody waits for is built without the pairs that it
+    /// would show.
+    fn is_awaited(&self, _request_id: u64) -> bool {
+        true
+    }
+    /// What was told so far holds much memory, and should be given away.
+    fn hand_out(&mut self) {}
     /// The request with this id was applied, by the entry at `index`.
     fn done(&mut self, index: u64, request_id: u64, result: Result<Response, Error>);
     /// A configuration change was recorded, and Raft must be told. One that the cluster refuses comes with node id 0, which

@@ -20,7 +20,7 @@ use crate::types::Loc;
 use api::Error;
 use api::Message;
 use api::etcdserverpb::AlarmType;
-use api::limits::{APPLY_STRIDE_OPS, TXN_ANSWER_BYTES_MAX};
+use api::limits::{APPLY_STRIDE_ANSWER_BYTES, APPLY_STRIDE_OPS, TXN_ANSWER_BYTES_MAX};
 use api::raftpb;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -54,6 +54,10 @@ pub struct Applier {
     conf_changes_pending: usize,
     /// Bytes of pairs in the answer to the present entry, including those left out because they are too many.
     pub(super) answer_bytes: usize,
+    /// Whether the answer to the present entry is built.
+    pub(super) is_awaited: bool,
+    /// Bytes of pairs in the answers to the stride.
+    pub(super) stride_answer_bytes: usize,
     /// What the present entry took of the processor, where that is measured.
     pub(super) worked: Option<Duration>,
     pub(super) corrupt: bool,
@@ -80,6 +84,8 @@ impl Applier {
             installed_at: None,
             conf_changes_pending: 0,
             answer_bytes: 0,
+            is_awaited: true,
+            stride_answer_bytes: 0,
             worked: None,
             corrupt: false,
             no_space: false,
@@ -149,7 +155,8 @@ impl Applier {
             if stride == 1 {
                 failpoint::point!(AFTER_START_DB_TXN);
             }
-            if stride >= APPLY_STRIDE_OPS || self.changes.len() >= APPLY_STRIDE_OPS {
+            let is_large = self.stride_answer_bytes >= APPLY_STRIDE_ANSWER_BYTES;
+            if stride >= APPLY_STRIDE_OPS || self.changes.len() >= APPLY_STRIDE_OPS || is_large {
                 self.commit(sink)?;
                 stride = 0;
             }
@@ -169,7 +176,7 @@ impl Applier {
             raftpb::EntryType::EntryNormal => {
                 failpoint::point!(BEFORE_APPLY_ONE_ENTRY_NORMAL);
                 let Request { id: request_id, author, command } = decode(&data).map_err(undecodable)?;
-                let result = self.command(index, &author, command, sink)?;
+                let result = self.command((index, request_id), &author, command, sink)?;
                 if self.sub > 0 {
                     self.revision += 1;
                     self.sub = 0;
@@ -271,6 +278,7 @@ impl Applier {
             failpoint::point!(COMPACT_AFTER_COMMIT_SCHEDULED_COMPACT);
         }
         sink.counted(&std::mem::take(&mut self.counts));
+        let is_large = std::mem::take(&mut self.stride_answer_bytes) >= APPLY_STRIDE_ANSWER_BYTES;
         for outcome in self.outcomes.drain(..) {
             match outcome {
                 Outcome::Done { index, request_id, result, worked } => {
@@ -282,6 +290,9 @@ impl Applier {
                 Outcome::ConfChange { index, change } => sink.conf_change(index, change),
                 Outcome::OverQuota(response) => sink.over_quota(&response),
             }
+        }
+        if is_large {
+            sink.hand_out();
         }
         Ok(())
     }

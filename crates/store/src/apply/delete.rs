@@ -23,7 +23,7 @@ impl Applier {
         let found = self.find(KeyRange::new(&request.key, &request.range_end));
         let mut prev_kvs = Vec::new();
         let bytes = || found.iter().map(|(_, live)| live.loc.len as usize).sum();
-        if request.prev_kv && self.fits_answer(bytes()) {
+        if request.prev_kv && self.is_awaited && self.fits_answer(bytes()) {
             prev_kvs = found.iter().map(|(_, live)| self.stored(live.loc, to_message)).collect();
         }
         let deleted = found.len() as i64;

@@ -63,7 +63,7 @@ fn gather<'a>(ops: &'a [RequestOp], ranges: &mut Vec<KeyRange<'a>>, puts: &mut V
 }
 
 /// The ranges in order, with those that overlap made one.
-fn merged(mut ranges: Vec<KeyRange<'_>>) -> Vec<KeyRange<'_>> {
+pub(super) fn merged(mut ranges: Vec<KeyRange<'_>>) -> Vec<KeyRange<'_>> {
     ranges.retain(|range| !range.is_empty());
     ranges.sort_unstable_by_key(KeyRange::start);
     let mut all: Vec<KeyRange<'_>> = Vec::with_capacity(ranges.len());

@@ -12,12 +12,13 @@ use crate::state::Lease;
 use crate::state::auth::{Ask, AuthEvent, Author, Change as AuthChange};
 use api::Error;
 use api::etcdserverpb::*;
+use api::limits::TXN_ANSWER_BYTES_MAX;
 
 impl Applier {
     /// Applies one request. What it answers is an error of the request; only the log can fail the store.
     pub(super) fn command(
         &mut self,
-        index: u64,
+        (index, request_id): (u64, u64),
         author: &Author,
         command: Command,
         sink: &mut dyn Sink,
@@ -26,6 +27,7 @@ impl Applier {
             return Ok(Err(Error::Corrupt));
         }
         self.answer_bytes = 0;
+        self.is_awaited = !shows_pairs(&command) || sink.is_awaited(request_id);
         let cost = cost(&command);
         if self.no_space && cost > 0 {
             return Ok(Err(Error::NoSpace));
@@ -86,6 +88,7 @@ impl Applier {
             Command::Other => Ok(Response::None),
         };
         self.counts.end_step();
+        self.stride_answer_bytes += self.answer_bytes.min(TXN_ANSWER_BYTES_MAX);
         match result {
             Ok(response) if over => {
                 self.outcomes.push(Outcome::OverQuota(response));
@@ -205,6 +208,16 @@ fn is_refused_when_corrupt(command: &Command) -> bool {
             | Command::LeaseGrant { .. }
             | Command::LeaseRevoke(_)
     )
+}
+
+/// Whether its answer may show pairs.
+fn shows_pairs(command: &Command) -> bool {
+    match command {
+        Command::Put(request) => request.prev_kv,
+        Command::DeleteRange(request) => request.prev_kv,
+        Command::Txn(_) | Command::Range(_) => true,
+        _ => false,
+    }
 }
 
 fn cost(command: &Command) -> u64 {

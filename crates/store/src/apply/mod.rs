@@ -2,7 +2,8 @@
 //!
 //! [`command`] says what an entry asks for, and [`applier`] takes entries in strides. [`execute`] does what a command asks for ([`put`],
 //! [`delete`], [`txn`] with [`compare`]) against [`staging`] and its [`overlay`]; [`publish`] shows a stride to readers and watchers, and
-//! [`answer`] is what comes out, and [`counts`] how much was done. Before an entry is proposed, [`quota`] and [`delete_reserve`] ask whether there is room for it.
+//! [`answer`] is what comes out, and [`counts`] how much was done. Before an entry is proposed, [`quota`] and
+//! [`delete_reserve`] ask whether there is room for it, and [`weighing`], with its [`own_puts`], what a transaction takes of memory and time.
 
 mod answer;
 mod applier;
@@ -18,11 +19,13 @@ mod delete_reserve;
 mod execute;
 pub(crate) mod no_space;
 mod overlay;
+mod own_puts;
 mod publish;
 mod put;
 pub(crate) mod quota;
 mod staging;
 mod txn;
+mod weighing;
 
 pub(crate) use answer::header;
 pub use answer::{Fatal, Response, Sink};

@@ -31,7 +31,9 @@ impl Applier {
     pub(crate) fn write_put(&mut self, request: PutRequest, previous: Option<Version>) -> PutResponse {
         let live = previous.filter(|previous| !previous.is_tombstone());
         let reads = request.prev_kv || request.ignore_value || request.ignore_lease;
-        let old = live.filter(|_| reads).map(|live| self.stored(live.loc, to_message));
+        let shows = request.prev_kv && self.is_awaited;
+        let needs = shows || request.ignore_value || request.ignore_lease;
+        let old = live.filter(|_| needs).map(|live| self.stored(live.loc, to_message));
 
         let old_value = || old.as_ref().map(|old| old.value.clone()).unwrap_or_default();
         let value = if request.ignore_value { old_value() } else { request.value };
@@ -49,7 +51,7 @@ impl Applier {
         let detaches = request.ignore_lease && Mistake::IgnoredLeaseDetaches.is_planted();
         self.store.leases.attach(&request.key, if detaches { request.lease } else { lease });
         self.stage(request.key, Version { rev, create, version, loc }, previous.as_ref());
-        let shown = request.prev_kv && live.is_some_and(|live| self.fits_answer(live.loc.len as usize));
+        let shown = shows && live.is_some_and(|live| self.fits_answer(live.loc.len as usize));
         PutResponse { header: header(rev.main), prev_kv: old.filter(|_| shown) }
     }
 

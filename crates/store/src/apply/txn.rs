@@ -6,11 +6,10 @@
 use super::answer::header;
 use super::applier::Applier;
 use super::compare::{Path, branch};
-use crate::log::{Error as LogError, read};
+use crate::log::Error as LogError;
 use crate::mistake::Mistake;
 use crate::read::{Allowance, Plan, RangeAnswer, ReadView, Selected, Unread, View, read_revision};
 use crate::store::Store;
-use api::etcdserverpb::range_request::SortOrder;
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::response_op::Response;
 use api::etcdserverpb::{
@@ -18,21 +17,6 @@ use api::etcdserverpb::{
 };
 use api::limits::{INLINE_SORT_KEYS_MAX, TXN_ANSWER_BYTES_MAX};
 use api::{Error, KeyRange};
-use std::ops::ControlFlow;
-
-/// Pairs of a range that are looked at however many were before it.
-const SAMPLE_KEYS_MIN: u64 = 64;
-
-/// Pairs that may yet be looked at to find out how long an answer will be.
-struct Samples {
-    left: u64,
-}
-
-impl Default for Samples {
-    fn default() -> Samples {
-        Samples { left: INLINE_SORT_KEYS_MAX as u64 }
-    }
-}
 
 /// Whether a transaction cannot write: every operation of both branches is a range. Such a one is answered without the Raft log.
 pub fn is_read_only(request: &TxnRequest) -> bool {
@@ -108,91 +92,16 @@ impl Store {
         Ok(SelectedTxn { revision: live.current(), succeeded, compared: path.compared(), selected })
     }
 
-    /// Bytes of the pairs that a transaction would answer with now, in the longer of its branches, those nested in it included. An
-    /// estimate: what they are is known when it is applied. Ends once it is known that they are too many to be answered.
-    pub fn txn_answer_bytes(&self, request: &TxnRequest) -> u64 {
-        self.txn_sample_bytes(request, &mut Samples::default())
-    }
-
-    fn txn_sample_bytes(&self, request: &TxnRequest, samples: &mut Samples) -> u64 {
-        // How deep transactions are nested is checked when they are decoded.
-        let mut of_branch = |ops: &[RequestOp]| {
-            let mut bytes = 0_u64;
-            for op in ops {
-                bytes = bytes.saturating_add(self.op_answer_bytes(op, samples));
-                if bytes > TXN_ANSWER_BYTES_MAX as u64 {
-                    break;
-                }
-            }
-            bytes
-        };
-        of_branch(&request.success).max(of_branch(&request.failure))
-    }
-
-    fn op_answer_bytes(&self, op: &RequestOp, samples: &mut Samples) -> u64 {
-        match &op.request {
-            Some(Request::RequestRange(range)) => self.range_answer_bytes(range, samples),
-            Some(Request::RequestPut(put)) if put.prev_kv => self.pair_bytes(&put.key),
-            Some(Request::RequestDeleteRange(delete)) if delete.prev_kv => {
-                self.sampled_bytes(KeyRange::new(&delete.key, &delete.range_end), usize::MAX, samples)
-            }
-            Some(Request::RequestTxn(nested)) => self.txn_sample_bytes(nested, samples),
-            _ => 0,
-        }
-    }
-
-    fn range_answer_bytes(&self, request: &RangeRequest, samples: &mut Samples) -> u64 {
-        let limit = usize::try_from(request.limit).ok().filter(|&limit| limit > 0).unwrap_or(usize::MAX);
-        match KeyRange::new(&request.key, &request.range_end) {
-            _ if request.count_only => 0,
-            KeyRange::One(key) => self.pair_bytes(key),
-            range if request.keys_only || limit == usize::MAX => self.sampled_bytes(range, usize::MAX, samples),
-            // What sorting and filters leave of them can be any.
-            range => match request.sort_order() {
-                SortOrder::None => self.sampled_bytes(range, limit, samples),
-                _ => self.sampled_bytes(range, usize::MAX, samples),
-            },
-        }
-    }
-
-    /// Bytes of the pair that a key has now.
-    pub fn pair_bytes(&self, key: &[u8]) -> u64 {
-        let found = read(&self.index).get(key, self.revision());
-        found.map_or(0, |version| u64::from(version.loc.len))
-    }
-
-    /// Bytes of the pairs of a range. Of a long one the beginning stands for the rest.
-    pub fn pairs_bytes(&self, range: KeyRange<'_>) -> u64 {
-        self.sampled_bytes(range, usize::MAX, &mut Samples::default())
-    }
-
-    /// Bytes of the first `limit` pairs of a range, by as many of them as `samples` has left.
-    fn sampled_bytes(&self, range: KeyRange<'_>, limit: usize, samples: &mut Samples) -> u64 {
-        let all = read(&self.index).count_live(range).min(limit as u64);
-        let live = ReadView::open(self);
-        let (mut bytes, mut seen) = (0_u64, 0_u64);
-        let most = all.min(samples.left.max(SAMPLE_KEYS_MIN));
-        live.scan(range, live.current(), &mut |_, version| {
-            if seen >= most {
-                return ControlFlow::Break(());
-            }
-            bytes = bytes.saturating_add(u64::from(version.loc.len));
-            seen = seen.saturating_add(1);
-            ControlFlow::Continue(())
-        });
-        samples.left = samples.left.saturating_sub(seen);
-        bytes.saturating_mul(all.div_ceil(seen.max(1)).max(1))
-    }
-
     /// Whether the ranges and conditions of a transaction look at so many keys together that it should not be answered on a
     /// request thread.
     pub fn is_heavy_txn(&self, request: &TxnRequest) -> bool {
-        let conditions = request.compare.iter().map(|compare| self.keys(&compare.key, &compare.range_end));
+        let keys = |key, range_end| self.keys(KeyRange::new(key, range_end));
+        let conditions = request.compare.iter().map(|compare| keys(&compare.key, &compare.range_end));
         let ranges = request.success.iter().chain(&request.failure).map(|op| match &op.request {
             Some(Request::RequestRange(range)) if self.is_heavy(range) => u64::MAX,
             Some(Request::RequestRange(range)) => {
                 let limit = u64::try_from(range.limit).ok().filter(|&limit| limit > 0).unwrap_or(u64::MAX);
-                if range.count_only { 1 } else { self.keys(&range.key, &range.range_end).min(limit) }
+                if range.count_only { 1 } else { keys(&range.key, &range.range_end).min(limit) }
             }
             _ => 0,
         });
@@ -201,14 +110,6 @@ impl Store {
             keys = keys.saturating_add(more);
             keys > INLINE_SORT_KEYS_MAX as u64
         })
-    }
-
-    /// Keys that a range has now; a single key counts whether it is there or not.
-    fn keys(&self, key: &[u8], range_end: &[u8]) -> u64 {
-        match KeyRange::new(key, range_end) {
-            KeyRange::One(_) => 1,
-            range => read(&self.index).count_live(range),
-        }
     }
 }
 
@@ -345,6 +246,9 @@ impl Applier {
     /// A range that sees what the stride wrote before it.
     pub(crate) fn staged_range(&mut self, request: &RangeRequest) -> Result<RangeResponse, LogError> {
         self.counts.range();
+        if !self.is_awaited {
+            return Ok(RangeResponse::default());
+        }
         let range = KeyRange::new(&request.key, &request.range_end);
         if self.overlay.range(range).next().is_some() {
             // Answers refer to flushed bytes.

@@ -100,6 +100,11 @@ impl<'a> Plan<'a> {
         }
     }
 
+    /// Pairs that are looked for at most, if it is known how many there are.
+    pub(crate) fn fetched_max(&self) -> Option<usize> {
+        self.fetch
+    }
+
     /// True when only the first `limit` keys of the range are looked at.
     pub(crate) fn is_short(&self, keys_max: usize) -> bool {
         self.count_only || self.fetch.is_some_and(|fetch| fetch <= keys_max)

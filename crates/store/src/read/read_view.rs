@@ -90,6 +90,14 @@ impl<'a> ReadView<'a> {
         })
     }
 
+    /// Keys of a range that a walk looks at, live or not.
+    pub(crate) fn count_keys(&self, range: KeyRange<'_>) -> u64 {
+        let guard = self.guard(self.current);
+        let keys = guard.count_keys(range);
+        self.guard.replace(Some(guard));
+        keys
+    }
+
     /// Whether the read must begin again: a snapshot was installed meanwhile that was compacted past the revision.
     pub(crate) fn is_overtaken(&self) -> bool {
         self.overtaken.get()

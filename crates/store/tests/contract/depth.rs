@@ -47,6 +47,7 @@ fn transactions_are_weighed_applied_and_answered() {
         assert!(store::txn_cost(&writes) > 0 && !store::is_read_only(&writes));
         assert_eq!(node.store.txn_answer_bytes(&writes), 0, "neither shows what was there before");
         assert_eq!(node.store.txn_delete_cost_bytes(&writes), 0, "there is nothing to delete");
+        assert_eq!((node.store.txn_keys(&writes), node.store.txn_answer_is_too_large(&writes)), (2, false));
         let answer = node.apply(writes.raft()).expect("applied");
         let store::Response::Txn(answer) = answer else { panic!("of a transaction") };
         assert_eq!((depth(&answer), node.store.revision()), (TXN_NESTING_MAX, 2));

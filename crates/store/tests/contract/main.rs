@@ -14,3 +14,4 @@ mod transfer;
 mod transfer_power;
 mod transfer_readers;
 mod watching;
+mod weighing;

@@ -1,13 +1,15 @@
-//! Writes whose room takes a look at many keys.
+//! Writes whose room takes a look at many keys, and those that would cost every member too much.
 
 use super::{fill, occupy_slow_threads};
 use crate::overload::Class;
 use crate::test_support::Rig;
+use api::Error;
 use api::etcdserverpb::response_op::Response;
 use api::etcdserverpb::{
-    DeleteRangeRequest, DeleteRangeResponse, RequestOp, TxnRequest, TxnResponse, request_op::Request,
+    Compare, DeleteRangeRequest, DeleteRangeResponse, PutRequest, RangeRequest, RequestOp, TxnRequest, TxnResponse,
+    request_op::Request,
 };
-use api::limits::INLINE_SORT_KEYS_MAX;
+use api::limits::{INLINE_SORT_KEYS_MAX, TXN_ANSWER_BYTES_MAX, TXN_KEYS_MAX};
 
 const DELETE_RANGE: &str = "/etcdserverpb.KV/DeleteRange";
 const TXN: &str = "/etcdserverpb.KV/Txn";
@@ -46,4 +48,44 @@ fn deletions_of_many_keys_are_weighed_on_slow_threads() {
     let both = [deleted(many.take().expect("applied")), again.take::<DeleteRangeResponse>().expect("deleted").deleted];
     // Either of the two may have been applied first.
     assert!(both.contains(&0) && both.iter().sum::<i64>() == keys as i64 - 1, "{both:?}");
+}
+
+fn put(value_bytes: usize) -> RequestOp {
+    let put = PutRequest { key: "k".into(), value: vec![7; value_bytes].into(), ..Default::default() };
+    RequestOp { request: Some(Request::RequestPut(put)) }
+}
+
+/// The error that a transaction is refused with, without having been applied.
+fn refusal(rig: &Rig, txn: &TxnRequest) -> String {
+    let before = rig.node().store.revision();
+    let refused = rig.call::<TxnResponse>(TXN, None, txn).expect_err("it costs too much");
+    assert_eq!(rig.node().store.revision(), before, "it was applied");
+    refused.message.into()
+}
+
+#[test]
+fn a_transaction_that_shows_what_it_puts_too_often_is_not_proposed() {
+    let rig = Rig::start(&["--max-txn-ops=1000"]);
+    let value_bytes = 1 << 20;
+    let get = RangeRequest { key: "k".into(), ..Default::default() };
+    let gets = |count| vec![RequestOp { request: Some(Request::RequestRange(get.clone())) }; count];
+    let txn = |count| TxnRequest { success: [vec![put(value_bytes)], gets(count)].concat(), ..Default::default() };
+    assert_eq!(refusal(&rig, &txn(TXN_ANSWER_BYTES_MAX / value_bytes + 1)), Error::TxnAnswerTooLarge.message());
+    let answer: TxnResponse = rig.call(TXN, None, &txn(8)).expect("applied");
+    assert_eq!(answer.responses.len(), 9);
+}
+
+#[test]
+fn a_transaction_that_looks_at_too_many_keys_is_not_proposed() {
+    let rig = Rig::start(&["--max-txn-ops=5000"]);
+    let keys = TXN_KEYS_MAX as usize / 5000 + 1;
+    fill(&rig, keys);
+    let all = Compare { key: "large/".into(), range_end: "large0".into(), ..Default::default() };
+    let txn = |conditions| TxnRequest {
+        compare: vec![all.clone(); conditions],
+        success: vec![put(1)],
+        failure: vec![put(1)],
+    };
+    assert_eq!(refusal(&rig, &txn(5000)), Error::TxnTooManyKeys.message());
+    let _: TxnResponse = rig.call(TXN, None, &txn(50)).expect("applied");
 }
