@@ -1,6 +1,6 @@
 //! What the entries of one stride have written so far, before it is in the index.
 
-use crate::types::Version;
+use crate::types::{Loc, Version};
 use api::KeyRange;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -12,6 +12,8 @@ pub(crate) struct Staged {
     pub(crate) version: Version,
     /// Whether the index, which knows nothing of the stride, has the key alive.
     live_in_index: bool,
+    /// The pair of the revision before the one that has written the version.
+    before: Option<Loc>,
 }
 
 /// Staged versions by key.
@@ -29,13 +31,18 @@ impl Overlay {
         if self.staged.is_empty() { None } else { self.staged.get(key).map(|staged| staged.version) }
     }
 
-    /// Notes a write. `previous` is what the key was before it, from here or from the index.
-    pub(crate) fn insert(&mut self, key: Bytes, version: Version, previous: Option<&Version>) {
-        let live_before = previous.is_some_and(|previous| !previous.is_tombstone());
-        self.staged
-            .entry(key)
-            .and_modify(|staged| staged.version = version)
-            .or_insert(Staged { version, live_in_index: live_before });
+    /// Notes a write. `previous` is what the key was before it, from here or from the index. Returns where the pair is as the revision
+    /// before this one left it: a transaction may change a key twice.
+    pub(crate) fn insert(&mut self, key: Bytes, version: Version, previous: Option<&Version>) -> Option<Loc> {
+        let live = previous.filter(|previous| !previous.is_tombstone());
+        let first = Staged { version, live_in_index: live.is_some(), before: live.map(|live| live.loc) };
+        let staged = self.staged.entry(key).and_modify(|staged| {
+            if staged.version.rev.main != version.rev.main {
+                staged.before = first.before;
+            }
+            staged.version = version;
+        });
+        staged.or_insert(first).before
     }
 
     /// Staged keys of a range, in order, tombstones included.
@@ -61,8 +68,25 @@ mod tests {
     use crate::types::{Loc, Revision};
 
     fn version(main: i64, version: i64) -> Version {
-        let loc = Loc { segment: 0, offset: 0, len: 0 };
+        let loc = Loc { segment: 0, offset: main as u32, len: 0 };
         Version { rev: Revision { main, sub: 0 }, create: 1, version, loc }
+    }
+
+    #[test]
+    fn a_pair_is_known_as_the_revision_before_left_it() {
+        let mut overlay = Overlay::default();
+        let mut before = |(main, number), previous: Option<(i64, i64)>| {
+            let previous = previous.map(|(main, number)| version(main, number));
+            let found = overlay.insert("key".into(), version(main, number), previous.as_ref());
+            found.map(|loc| loc.offset)
+        };
+        // Deleted, put and deleted again by one revision; then put by the next.
+        assert_eq!(before((5, 0), Some((4, 3))), Some(4));
+        assert_eq!(before((5, 1), Some((5, 0))), Some(4));
+        assert_eq!(before((5, 0), Some((5, 1))), Some(4));
+        assert_eq!(before((6, 1), Some((5, 0))), None);
+        assert_eq!(before((6, 2), Some((6, 1))), None);
+        assert_eq!(before((7, 3), Some((6, 2))), Some(6));
     }
 
     #[test]

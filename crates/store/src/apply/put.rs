@@ -5,7 +5,7 @@ use super::applier::Applier;
 use super::publish::Change;
 use crate::log::{KvParts, to_message};
 use crate::mistake::Mistake;
-use crate::types::{Loc, Revision, Version};
+use crate::types::{Revision, Version};
 use api::Error;
 use api::etcdserverpb::{PutRequest, PutResponse};
 use bytes::Bytes;
@@ -62,26 +62,11 @@ impl Applier {
         rev
     }
 
-    /// The previous pair for watchers: as the revision before this one left it, and none where a put
-    /// begins a key. A transaction may change a key twice.
-    fn before_revision(&self, key: &[u8], version: &Version, previous: Option<&Version>) -> Option<Loc> {
-        if version.version == 1 {
-            return None;
-        }
-        let main = version.rev.main;
-        match previous {
-            Some(previous) if previous.rev.main == main => {
-                let mut earlier = self.changes.iter().filter(|change| change.version.rev.main == main);
-                earlier.find(|change| change.key == key).and_then(|change| change.prev)
-            }
-            _ => previous.filter(|previous| !previous.is_tombstone()).map(|previous| previous.loc),
-        }
-    }
-
     /// Notes a version that was appended to the log.
     pub(crate) fn stage(&mut self, key: Bytes, version: Version, previous: Option<&Version>) {
-        let prev = self.before_revision(&key, &version, previous);
-        self.overlay.insert(key.clone(), version, previous);
+        let before = self.overlay.insert(key.clone(), version, previous);
+        // For watchers: none where a put begins a key.
+        let prev = before.filter(|_| version.version != 1);
         self.changes.push(Change { key, version, prev });
     }
 }
