@@ -18,6 +18,8 @@ use telemetry::logging::{self, Value};
 const CALL_MAX: Duration = Duration::from_secs(5);
 /// Leases of one client that are renewed at the leader before the thread takes another client's work.
 const PIECE: usize = 64;
+/// Bytes of a lease's keys that are copied on any thread.
+const INLINE_KEY_BYTES_MAX: u64 = 1 << 20;
 /// Pause before the leader is asked again.
 const RETRY: Duration = Duration::from_millis(50);
 
@@ -206,7 +208,8 @@ pub(crate) fn time_to_live(
     }
     let own = node.clone();
     node.linearize(Weight::NONE, move |allowed| {
-        let keys = if request.keys { own.store.leases().keys_count(request.id) } else { 0 };
+        let (keys, bytes) = if request.keys { own.store.leases().attached(request.id) } else { (0, 0) };
+        let is_short = keys <= limits::INLINE_SORT_KEYS_MAX as u64 && bytes <= INLINE_KEY_BYTES_MAX;
         let is_held_up = failpoint::is_set!(BEFORE_LOOKUP_WHEN_LEASE_TIME_TO_LIVE);
         let look = move |node: &Arc<Node>, done: DoneAsking| match time_to_live_here(node, &request) {
             Ok(found) => done(Ok(found.unwrap_or_else(|| gone(&request)))),
@@ -215,8 +218,8 @@ pub(crate) fn time_to_live(
             Err(error) => done(Err(error)),
         };
         match allowed {
-            Ok(()) if keys <= limits::INLINE_SORT_KEYS_MAX && !is_held_up => look(&own, done),
-            // Consensus may wait for this thread, so a long list of keys is sorted elsewhere.
+            Ok(()) if is_short && !is_held_up => look(&own, done),
+            // Consensus may wait for this thread, so a long list of keys is copied elsewhere.
             Ok(()) => {
                 let node = own.clone();
                 let look = move |done| {

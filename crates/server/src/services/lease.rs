@@ -71,8 +71,8 @@ pub(super) fn revoke(node: &Arc<Node>, call: Call, request: Permitted<Keys, Leas
     }
 }
 
-/// Estimated length of a lease's key, in bytes.
-const KEY_BYTES_GUESS: u64 = 64;
+/// Memory of a lease's key in an answer besides its bytes: its places in the message and in the encoding.
+const KEY_PLACE_BYTES: u64 = 64;
 
 pub(super) fn time_to_live(
     node: &Arc<Node>,
@@ -81,9 +81,9 @@ pub(super) fn time_to_live(
     responder: Responder,
 ) {
     let client = call.peer.address;
-    // The estimate covers the keys, the message and its encoding.
-    let keys = if request.keys { node.store.leases().keys_count(request.id) } else { 0 };
-    let bytes = (keys as u64).saturating_mul(2 * KEY_BYTES_GUESS);
+    // The keys are in the message and in its encoding.
+    let (keys, key_bytes) = if request.keys { node.store.leases().attached(request.id) } else { (0, 0) };
+    let bytes = keys.saturating_mul(KEY_PLACE_BYTES).saturating_add(key_bytes.saturating_mul(2));
     with_room(node, client, 0, bytes, responder, move |node, claim, responder| {
         let own = node.clone();
         cluster::leases::time_to_live(node, client, *request, move |found| {

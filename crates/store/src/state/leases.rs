@@ -129,11 +129,6 @@ impl Leases {
         self.capture().iter().collect()
     }
 
-    /// How many keys are attached to a lease.
-    pub fn keys_count(&self, id: i64) -> usize {
-        read(&self.table).keys.get(&id).map_or(0, |attached| attached.keys.len())
-    }
-
     /// The keys attached to a lease, in key order.
     pub fn keys(&self, id: i64) -> Vec<Bytes> {
         let mut keys = Vec::new();

@@ -3,12 +3,15 @@
 use crate::test_support::{Pending, Rig};
 use api::Error;
 use api::etcdserverpb::{
-    DeleteRangeRequest, DeleteRangeResponse, PutRequest, PutResponse, RequestOp, TxnRequest, request_op::Request,
+    DeleteRangeRequest, DeleteRangeResponse, LeaseGrantRequest, LeaseGrantResponse, LeaseTimeToLiveRequest,
+    LeaseTimeToLiveResponse, PutRequest, PutResponse, RequestOp, TxnRequest, request_op::Request,
 };
 
 const PUT: &str = "/etcdserverpb.KV/Put";
 const DELETE_RANGE: &str = "/etcdserverpb.KV/DeleteRange";
 const TXN: &str = "/etcdserverpb.KV/Txn";
+const GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
+const TIME_TO_LIVE: &str = "/etcdserverpb.Lease/LeaseTimeToLive";
 const ANSWER_BYTES: usize = 100 << 10;
 
 fn put(prev_kv: bool) -> PutRequest {
@@ -56,4 +59,24 @@ fn what_nobody_waits_for_any_more_is_not_done() {
     drop(memory);
     rig.wait_for("the end of all three", || node.slow.canceled() == 3 || node.store.revision() > before);
     assert_eq!(node.store.revision(), before, "its client was told that it took too long");
+}
+
+#[test]
+fn long_keys_of_a_lease_wait_for_memory() {
+    let rig = Rig::start(&[]);
+    let grant = LeaseGrantRequest { id: 7, ttl: 600 };
+    rig.call::<LeaseGrantResponse>(GRANT, None, &grant).expect("granted");
+    let key = vec![b'k'; ANSWER_BYTES];
+    let put = PutRequest { key: key.clone().into(), lease: 7, ..Default::default() };
+    rig.call::<PutResponse>(PUT, None, &put).expect("put");
+    let node = rig.node();
+    let memory = node.budget.claim_anyway(None, 1 << 40);
+    let waits = || node.budget.usage().iter().map(|pool| pool.waits).sum::<u64>();
+    let before = waits();
+    let ask = LeaseTimeToLiveRequest { id: 7, keys: true };
+    let asked = rig.begin(TIME_TO_LIVE, None, &ask);
+    rig.wait_for("an answer that waits for room", || waits() > before);
+    drop(memory);
+    let answer: LeaseTimeToLiveResponse = asked.take().expect("there is room");
+    assert_eq!(answer.keys, [key]);
 }
