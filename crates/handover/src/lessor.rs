@@ -4,6 +4,9 @@ use crate::mistake::Mistake;
 use crate::sync::{Mutex, lock};
 use replica::Lessor;
 
+/// Leases that are looked at under one hold of the lock.
+const LOOK_LEASES: usize = 256;
+
 /// A [`Lessor`] that consensus, whoever applies, and those who keep leases alive share.
 #[derive(Default)]
 pub struct SharedLessor(Mutex<Lessor>);
@@ -20,6 +23,15 @@ impl SharedLessor {
     /// Looks at the deadlines under their lock.
     pub fn with<T>(&self, look: impl FnOnce(&mut Lessor) -> T) -> T {
         look(&mut lock(&self.0))
+    }
+
+    /// Looks at the deadlines of many leases, and calls `pause` now and then while nothing is locked: who keeps leases alive, and what ends
+    /// them, does not wait for all of it.
+    pub fn look_at_all<L>(&self, leases: &[L], mut look: impl FnMut(&mut Lessor, &L), mut pause: impl FnMut()) {
+        for some in leases.chunks(LOOK_LEASES) {
+            self.with(|lessor| some.iter().for_each(|lease| look(lessor, lease)));
+            pause();
+        }
     }
 
     /// Renews a lease where that needs neither a question to the others nor the log; `None` when it does. `may_renew` is asked, and the
@@ -56,5 +68,25 @@ impl SharedLessor {
             let mut renew = |lease: i64| exists(lease).then(|| lessor.renew(lease, now_ms)).flatten().unwrap_or(0);
             leases.iter().map(|lease| renew(*lease)).collect()
         })
+    }
+}
+
+#[cfg(all(test, not(feature = "schedules")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_look_lets_others_in() {
+        let lessor = SharedLessor::default();
+        let leases: Vec<usize> = (0..10 * LOOK_LEASES).collect();
+        let mut looked = Vec::new();
+        let mut pauses = 0;
+        // Who renews a lease needs the lock.
+        let renew = || {
+            assert!(lessor.0.try_lock().is_ok(), "the lock is held");
+            pauses += 1;
+        };
+        lessor.look_at_all(&leases, |_, lease| looked.push(*lease), renew);
+        assert_eq!((looked, pauses), (leases, 10));
     }
 }

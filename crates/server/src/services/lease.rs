@@ -7,6 +7,7 @@ use crate::auth::rules::{Keys, User};
 use crate::auth::{Asking, Permitted};
 use crate::cluster;
 use crate::node::Node;
+use crate::yield_cpu::pause;
 use api::etcdserverpb::{
     LeaseGrantRequest, LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseLeasesRequest, LeaseLeasesResponse,
     LeaseRevokeRequest, LeaseStatus, LeaseTimeToLiveRequest, ResponseHeader,
@@ -16,6 +17,7 @@ use api::{Error, Message, RaftRequest, limits};
 use budget::Claim;
 use bytes::Bytes;
 use contain::lock;
+use replica::Lessor;
 use rpc::{Address, Call, Outbound, Reply, Responder, Status, StreamCall, StreamHandler, StreamWaker};
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
@@ -129,10 +131,11 @@ fn answer_leases(terms: &Terms<'_>) -> Result<Reply, Stop> {
     let claim = terms.claim(usize::try_from(bytes).unwrap_or(usize::MAX))?;
     let now_ms = node.now_ms();
     let granted = node.store.leases().list();
-    let mut by_expiry: Vec<(i64, i64)> = node.lessor.with(|lessor| {
-        let expiry = |lease: &store::Lease| lessor.remaining_seconds(lease.id, now_ms).unwrap_or(lease.ttl);
-        granted.iter().map(|lease| (expiry(lease), lease.id)).collect()
-    });
+    let mut by_expiry: Vec<(i64, i64)> = Vec::with_capacity(granted.len());
+    let note = |lessor: &mut Lessor, lease: &store::Lease| {
+        by_expiry.push((lessor.remaining_seconds(lease.id, now_ms).unwrap_or(lease.ttl), lease.id));
+    };
+    node.lessor.look_at_all(&granted, note, pause);
     by_expiry.sort_unstable();
     let leases = by_expiry.into_iter().map(|(_, id)| LeaseStatus { id }).collect();
     let reply = encode(&LeaseLeasesResponse { header: Some(node.header(node.store.revision())), leases })?;
