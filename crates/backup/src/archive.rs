@@ -9,12 +9,13 @@
 //! ```
 
 use crate::base::{Base, FORMAT};
-use crate::chain::Chain;
+use crate::chain::{Chain, Gap};
 use crate::error::Error;
 use crate::piece::{At, PIECE_BYTES_MAX, Piece, PieceName};
 use crate::vault::Vault;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The object that says whose an archive is.
@@ -56,7 +57,7 @@ pub struct Archive {
     pub pieces: Vec<(PieceName, u64)>,
     /// Up to when it is complete.
     pub mark: Option<Mark>,
-    /// Objects that should say something and do not: they count for nothing.
+    /// Objects that should say something or have something and do not: they count for nothing.
     pub unreadable: Vec<String>,
 }
 
@@ -76,10 +77,9 @@ impl Archive {
             }
         };
         let mut bases: Vec<Base> = Vec::new();
-        for listed in vault.list("base").await? {
-            if !listed.name.ends_with(".json") {
-                continue;
-            }
+        let listed = vault.list("base").await?;
+        let files: BTreeMap<&str, u64> = listed.iter().map(|listed| (listed.name.as_str(), listed.bytes)).collect();
+        for listed in listed.iter().filter(|listed| listed.name.ends_with(".json")) {
             // It may have been pruned since it was listed.
             let Some(base) = get_json::<Base>(vault, &listed.name, &mut unreadable).await? else { continue };
             check_format(vault, &listed.name, base.format)?;
@@ -88,6 +88,11 @@ impl Archive {
             }
             if cluster_id.is_some_and(|id| base.cluster_id != format!("{id:x}")) {
                 return Err(vault.damaged(&listed.name, format!("it is of cluster {}", base.cluster_id)));
+            }
+            // It was there when it was described: an older one may still lead to the same states.
+            if files.get(base.file().as_str()) != Some(&base.bytes) {
+                unreadable.push(format!("{}: it is not there with the {} bytes that it had", base.file(), base.bytes));
+                continue;
             }
             bases.push(base);
         }
@@ -129,6 +134,19 @@ impl Archive {
         let base = self.bases.last()?;
         let chain = Chain::find(&self.names(), base.index, u64::MAX);
         Some(chain.pieces.last().map_or(base.at(), |piece| piece.last))
+    }
+
+    /// What cannot be restored between the oldest base and the last entry, or up to the one that the mark says is there.
+    pub fn gaps(&self) -> Vec<Gap> {
+        let Some(base) = self.bases.first() else { return Vec::new() };
+        let names = self.names();
+        let mut gaps = Chain::gaps(&names, base.index);
+        let bases = self.bases.iter().map(|base| base.index);
+        let after = names.iter().map(|name| name.last.index).chain(bases).max().unwrap_or(0);
+        if let Some(mark) = self.mark.as_ref().filter(|mark| mark.index > after) {
+            gaps.push(Gap { after, until: mark.index.saturating_add(1) });
+        }
+        gaps
     }
 
     /// Reads a piece.

@@ -4,11 +4,11 @@ use crate::piece::PieceName;
 
 /// Pieces that follow one another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Chain {
+pub(crate) struct Chain {
     /// The pieces, in order. They may overlap.
-    pub pieces: Vec<PieceName>,
+    pub(crate) pieces: Vec<PieceName>,
     /// Index of the last entry that they lead to.
-    pub end: u64,
+    pub(crate) end: u64,
 }
 
 /// Entries that are in no piece, although later ones are.
@@ -22,7 +22,7 @@ pub struct Gap {
 
 impl Chain {
     /// The fewest pieces that lead on from the entry `from`, as far as they go, but not beyond what is needed to reach `to`.
-    pub fn find(pieces: &[PieceName], from: u64, to: u64) -> Chain {
+    pub(crate) fn find(pieces: &[PieceName], from: u64, to: u64) -> Chain {
         let mut sorted = pieces.to_vec();
         sorted.sort_unstable();
         let mut chain = Chain { pieces: Vec::new(), end: from };
@@ -40,7 +40,7 @@ impl Chain {
     }
 
     /// What is missing between the entry `from` and the last entry of all.
-    pub fn gaps(pieces: &[PieceName], from: u64) -> Vec<Gap> {
+    pub(crate) fn gaps(pieces: &[PieceName], from: u64) -> Vec<Gap> {
         let mut gaps = Vec::new();
         let mut end = Chain::find(pieces, from, u64::MAX).end;
         while let Some(next) =

@@ -25,7 +25,7 @@ mod tests;
 
 pub use archive::{Archive, Mark};
 pub use base::Base;
-pub use chain::{Chain, Gap};
+pub use chain::Gap;
 pub use error::Error;
 pub use follow::{Follower, Options};
 pub use piece::{At, Piece, PieceName};

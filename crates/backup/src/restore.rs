@@ -135,7 +135,8 @@ impl Attempt<'_> {
         let is_reached = is_there
             || match self.wanted {
                 Wanted::Index(_) | Wanted::Revision(_) => false,
-                Wanted::Newest => true,
+                // What was there once and is not any more is no newest state.
+                Wanted::Newest => self.archive.mark.as_ref().is_none_or(|mark| mark.index <= at.index),
                 // Nothing was applied later by that time, unless the pieces end in a gap.
                 Wanted::Time(_) => self.archive.mark.as_ref().is_some_and(|mark| mark.index <= at.index),
             };
@@ -252,7 +253,8 @@ fn named(wanted: Wanted) -> String {
 fn too_early(vault: &Vault, archive: &Archive, wanted: Wanted) -> Error {
     let (place, wanted) = (vault.place(), named(wanted));
     Error::Refused(match archive.bases.first() {
-        None => format!("{place} has no base yet: nothing can be made of it"),
+        None if archive.unreadable.is_empty() => format!("{place} has no base yet: nothing can be made of it"),
+        None => format!("{place} has no whole base: nothing can be made of it ({})", archive.unreadable.join("; ")),
         Some(base) => format!(
             "{wanted} is not in {place}: it begins with entry {}, revision {}, {}",
             base.index,
@@ -263,12 +265,17 @@ fn too_early(vault: &Vault, archive: &Archive, wanted: Wanted) -> Error {
 }
 
 fn too_late(vault: &Vault, archive: &Archive, wanted: Wanted, at: At, revision: i64) -> Error {
-    let (place, wanted) = (vault.place(), named(wanted));
+    let (place, named) = (vault.place(), named(wanted));
     let next = archive.bases.iter().find(|base| base.index > at.index);
     Error::Refused(match next {
-        None => format!("{wanted} is not in {place}: it ends with entry {}, revision {revision}", at.index),
+        None if wanted == Wanted::Newest => format!(
+            "{place} ends with entry {0}, revision {revision}, although its mark.json says that everything up to entry {1} is there: pieces              are missing (`cairn backup status`); --to-index {0} makes what there is",
+            at.index,
+            archive.mark.as_ref().map_or(0, |mark| mark.index)
+        ),
+        None => format!("{named} is not in {place}: it ends with entry {}, revision {revision}", at.index),
         Some(base) => format!(
-            "{wanted} is not in {place}: it is in a gap between entry {}, revision {revision}, and entry {}, revision {}",
+            "{named} is not in {place}: it is in a gap between entry {}, revision {revision}, and entry {}, revision {}",
             at.index, base.index, base.revision
         ),
     })

@@ -3,7 +3,7 @@
 use super::faults::Faulty;
 use super::member::{Dir, Fact, Member, Random, time_of};
 use crate::archive::{Archive, Mark};
-use crate::chain::Chain;
+use crate::chain::{Chain, Gap};
 use crate::error::Error;
 use crate::follow::{Follower, Options};
 use crate::piece::PieceName;
@@ -203,6 +203,57 @@ async fn a_missing_or_torn_piece_is_named() {
     vault.delete(&base.file()).await.expect("a store");
     let told = refused(&member, &vault, Wanted::Newest).await;
     assert!(told.contains(&base.file()), "{told}");
+}
+
+/// The mark says how far the archive went: less than that is not its newest state.
+#[tokio::test]
+async fn an_end_that_is_missing_is_told() {
+    let member = Member::new(12, Arc::new(Dir::new("end")));
+    let vault = Vault::of(Faulty::new(i64::MAX));
+    for _ in 0..3 {
+        member.grow(10);
+        follow(&member, &vault).await.expect("a store that works");
+    }
+    let archive = Archive::read(&vault).await.expect("an archive");
+    assert_eq!(archive.gaps(), []);
+    let names = archive.names();
+    let (kept, last) = (names[names.len() - 2].last, names[names.len() - 1]);
+    vault.delete(&last.to_string()).await.expect("a store");
+    let told = refused(&member, &vault, Wanted::Newest).await;
+    assert!(told.contains(&format!("ends with entry {}", kept.index)) && told.contains("mark.json"), "{told}");
+    let gap = Gap { after: kept.index, until: last.last.index + 1 };
+    assert_eq!(Archive::read(&vault).await.expect("an archive").gaps(), [gap]);
+    // What there is can be had by its name.
+    check(&member, &vault, Wanted::Index(kept.index), &member.fact(kept.index)).await;
+}
+
+/// The older base leads to the same states; it must not be removed for one that is not there.
+#[tokio::test]
+async fn a_base_without_its_file_counts_for_nothing() {
+    let member = Member::new(13, Arc::new(Dir::new("base")));
+    let vault = Vault::of(Faulty::new(i64::MAX));
+    let daily = Options { base_every: Duration::from_millis(1), ..options(&member.dir) };
+    for _ in 0..2 {
+        member.grow(30);
+        let begun = Follower::begin(member.clone(), vault.clone(), daily.clone(), |_| {}).await;
+        begun.expect("a store that works").run(std::future::pending()).await.expect("a store that works");
+    }
+    let before = Archive::read(&vault).await.expect("an archive");
+    assert_eq!((before.bases.len(), &before.unreadable), (2, &Vec::new()));
+    let newest = before.bases[1].file();
+    let whole = vault.get(&newest).await.expect("a store").expect("a base");
+    for part in [None, Some(whole.slice(..whole.len() / 2))] {
+        match part {
+            None => vault.delete(&newest).await.expect("a store"),
+            Some(part) => vault.put(&newest, part, |_| false).await.expect("a store"),
+        }
+        let archive = Archive::read(&vault).await.expect("an archive");
+        assert!(archive.bases == before.bases[..1] && archive.unreadable[0].starts_with(&newest), "{archive:?}");
+        check(&member, &vault, Wanted::Newest, &member.fact(61)).await;
+        let pruned = crate::prune(&vault, &archive, u64::MAX, false).await.expect("a store that works");
+        assert_eq!((pruned.bases, pruned.pieces), (0, 0));
+        check(&member, &vault, Wanted::Newest, &member.fact(61)).await;
+    }
 }
 
 #[tokio::test]

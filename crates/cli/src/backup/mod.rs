@@ -11,7 +11,7 @@ use crate::print::json::Object;
 use crate::print::{self, Format};
 use crate::raw;
 use crate::signals::Signals;
-use backup::{Archive, Chain, Error, S3, Vault};
+use backup::{Archive, Error, S3, Vault};
 
 const TO: Flag = text("to", "", "where the archive is: s3://BUCKET/PREFIX or file:///DIRECTORY");
 const FROM: Flag = text("from", "", "where the archive is: s3://BUCKET/PREFIX or file:///DIRECTORY");
@@ -142,9 +142,8 @@ fn status(context: &Context) -> Outcome {
     let Some(cluster_id) = archive.cluster_id else {
         return Err(Failure::new(code::BAD_FEATURE, format!("there is no archive at {}", vault.place())));
     };
-    let names = archive.names();
     let first = archive.bases.first();
-    let gaps = first.map(|base| Chain::gaps(&names, base.index)).unwrap_or_default();
+    let gaps = archive.gaps();
     let end = archive.end();
     let bytes: u64 =
         archive.pieces.iter().map(|(_, bytes)| *bytes).chain(archive.bases.iter().map(|base| base.bytes)).sum();
