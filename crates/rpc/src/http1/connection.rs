@@ -28,6 +28,9 @@ use crate::{HttpResponder, Limit, Options, Peer, RequestBody, Service, Upgrade};
 /// Bytes moved by one read.
 const READ_BYTES_MAX: usize = 8 * 1024;
 
+/// The least that the HTTP library takes as a bound of its buffers.
+const BUFFER_BYTES_MIN: usize = 8 * 1024;
+
 /// What the requests of one connection have in common.
 pub(crate) struct Serving {
     pub(crate) peer: Peer,
@@ -43,6 +46,10 @@ pub(crate) struct Serving {
 pub(crate) async fn serve(stream: Stream, context: Serving, mut stop: watch::Receiver<bool>) {
     let mut builder = Builder::new();
     builder.timer(Clock).header_read_timeout(context.options.header_timeout);
+    // A head is gathered whole before anything is known of it, and counts for nobody. It gets as many bytes as the headers of a request
+    // may have, which is what each connection may always hold (`gathering::SHARE_BYTES`).
+    let head_bytes_max = usize::try_from(context.options.header_list_bytes_max).unwrap_or(usize::MAX);
+    builder.max_buf_size(head_bytes_max.max(BUFFER_BYTES_MIN));
     let context = Arc::new(context);
     let guard = context.guard.clone();
     let answer = service_fn(move |request| answer(request, context.clone()));
@@ -58,9 +65,11 @@ pub(crate) async fn serve(stream: Stream, context: Serving, mut stop: watch::Rec
             connection.await
         }
     };
-    // Other errors are the client's, and are not reported.
-    if served.is_err_and(|error| error.is_timeout()) {
-        guard.stats.hit(Limit::HeaderTime);
+    match served {
+        Err(error) if error.is_timeout() => guard.stats.hit(Limit::HeaderTime),
+        Err(error) if error.is_parse_too_large() => guard.stats.hit(Limit::HeaderList),
+        // Other errors are the client's, and are not reported.
+        _ => {}
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use crate::common::{Client, options, serve};
+use crate::common::{Client, eventually, options, serve};
 use bytes::Bytes;
 use http::Request;
+use rpc::Limit;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -49,6 +50,21 @@ async fn http1_is_served() {
     )
     .await;
     assert!(text.starts_with("HTTP/1.1 413 "), "{text}");
+}
+
+#[tokio::test]
+async fn a_long_head_is_refused_before_it_is_whole() {
+    let fixture = serve(options());
+    let begin = b"GET /health HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx: ";
+    let whole = [&begin[..], &[b'a'; 60 << 10], b"\r\n\r\n"].concat();
+    let text = talk(fixture.address, &[&whole]).await;
+    assert!(text.starts_with("HTTP/1.1 418 "), "{text}");
+    // All of it is read, so that the connection is closed without a reset.
+    let mut endless = begin.to_vec();
+    endless.resize(api::limits::HEADER_LIST_BYTES_MAX as usize, b'a');
+    let text = talk(fixture.address, &[&endless]).await;
+    assert!(text.starts_with("HTTP/1.1 431 "), "{text}");
+    eventually("it is counted", || fixture.server.stats().limit_hits(Limit::HeaderList) == 1).await;
 }
 
 #[tokio::test]
