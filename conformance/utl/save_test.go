@@ -2,6 +2,7 @@ package utl
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"os/exec"
@@ -159,10 +160,10 @@ func TestSaveRefuses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		content = bytes.TrimRight(content, "\x00")
+		middle := len(bytes.TrimRight(content, "\x00")) / 2
 		// One byte may be one of those that fill a record up.
 		for i := range 16 {
-			content[len(content)/2+i] ^= 0x40
+			content[middle+i] ^= 0x40
 		}
 		if err := os.WriteFile(files[0], content, 0o600); err != nil {
 			t.Fatal(err)
@@ -187,6 +188,49 @@ func TestSaveRefuses(t *testing.T) {
 		if left, _ := filepath.Glob(file + "*"); len(left) > 0 {
 			t.Errorf("%s: left behind: %v", name, left)
 		}
+	}
+}
+
+// A damaged length of a record is not taken for the end of the log: what
+// follows it was acknowledged.
+func TestSaveRefusesDamagedLength(t *testing.T) {
+	if harness.Subject() == harness.Etcd {
+		t.Skip("about Cairn only")
+	}
+	server := harness.Start(t, harness.Cairn)
+	client := server.Client()
+	for i := range 100 {
+		if _, err := client.Put(t.Context(), fmt.Sprint("key", i), "value"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A member that is stopped writes a checkpoint, which tells how far the log must reach.
+	server.Kill()
+	logs, err := filepath.Glob(filepath.Join(server.DataDir, "member", "wal", "*.wal"))
+	if err != nil || len(logs) != 1 {
+		t.Fatal(err, logs)
+	}
+	content, err := os.ReadFile(logs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The first record that begins in the second half.
+	at, middle := 0, len(bytes.TrimRight(content, "\x00"))/2
+	for at < middle {
+		word := binary.LittleEndian.Uint64(content[at:])
+		at += 8 + int(word&0xffffffff) + int(word>>56&7)
+	}
+	content[at+3] ^= 0x40
+	if err := os.WriteFile(logs[0], content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "saved.db")
+	if text := refused(t, "snapshot", "save", file, "--data-dir", server.DataDir); !strings.Contains(text, "/member/wal") {
+		t.Error(text)
+	}
+	absent(t, file)
+	if text := refused(t, "store", "verify", "--data-dir", server.DataDir); !strings.Contains(text, "/member/wal") {
+		t.Error(text)
 	}
 }
 

@@ -1,19 +1,24 @@
 //! Reads a Raft log in etcd's framing, which ours has too: to show it, and to import it.
 //!
 //! A record is a length, `walpb.Record` and zeros up to a multiple of 8; the checksum runs over all records of all files. The last file
-//! may end in a record that a power cut tore: it was never acknowledged, and is ignored.
+//! may end in a record that a power cut tore: it was never acknowledged, and is ignored. `wal` decides that for our own logs, whose
+//! batches tell what they were written with; for etcd's the rules are here.
 
 use crate::Error;
 use crate::votes::Votes;
 use api::Message;
 use api::raftpb::{Entry, HardState};
 use api::walpb;
+use bytes::Bytes;
 use std::path::{Path, PathBuf};
 
 /// Bytes of a sector: a torn write has left some of them as zeros.
 const SECTOR_BYTES: usize = 512;
 /// Bytes of a file that is read: segments have 64 MB, and one record may make one longer.
 const FILE_BYTES_MAX: u64 = 4 << 30;
+
+/// Longest encoding of what stands before the data of a record.
+const HEAD_BYTES_MAX: usize = 20;
 
 /// The type of a record with the checksum so far.
 const CRC: i64 = 4;
@@ -122,14 +127,20 @@ fn files(dir: &Path) -> Result<Files, Error> {
 
 fn read_files(files: &[(u64, u64, PathBuf)], visit: &mut Visit<'_>) -> Result<(), Error> {
     let mut crc = None;
-    for (behind, (_, _, path)) in (0..files.len()).rev().zip(files) {
+    // Decided by the first file: the last one may be damaged, and etcd's rules let more pass for torn there.
+    let mut is_own = None;
+    for (behind, (sequence, _, path)) in (0..files.len()).rev().zip(files) {
         let length = std::fs::metadata(path).map_err(Error::io("stat", path))?.len();
         if length > FILE_BYTES_MAX {
             return Err(Error::Log { path: path.clone(), offset: 0, what: format!("it has {length} bytes") });
         }
         let bytes = std::fs::read(path).map_err(Error::io("read", path))?;
         let is_last = behind == 0;
-        let wants_more = decode(&bytes, &mut crc, is_last, visit).map_err(|(offset, what)| Error::Log {
+        let wants_more = match *is_own.get_or_insert_with(|| wal::is_own_segment(&bytes, *sequence)) {
+            true => decode_own(&bytes, *sequence, &mut crc, is_last, visit),
+            false => decode(&bytes, &mut crc, is_last, visit),
+        };
+        let wants_more = wants_more.map_err(|(offset, what)| Error::Log {
             path: path.clone(),
             offset: offset as u64,
             what: what.into(),
@@ -139,6 +150,37 @@ fn read_files(files: &[(u64, u64, PathBuf)], visit: &mut Visit<'_>) -> Result<()
         }
     }
     Ok(())
+}
+
+/// [`decode`] for a file of our own log.
+fn decode_own(
+    bytes: &[u8],
+    sequence: u64,
+    crc: &mut Option<u32>,
+    is_last: bool,
+    visit: &mut Visit<'_>,
+) -> Result<bool, (usize, &'static str)> {
+    let read = wal::decode_segment_while(bytes, sequence, *crc, &mut |record| {
+        visit(match record {
+            wal::Record::Metadata(metadata) => Record::Metadata(metadata.to_vec()),
+            wal::Record::HardState(state) => Record::State(*state),
+            wal::Record::Snapshot(snapshot) => Record::Snapshot(snapshot.clone()),
+            wal::Record::Entry(entry) => Record::Entry(Entry {
+                r#type: Some(entry.kind),
+                term: Some(entry.term),
+                index: Some(entry.index),
+                data: Some(Bytes::copy_from_slice(entry.data)),
+            }),
+        })
+    });
+    match read {
+        Ok(tail) => {
+            *crc = tail.map(|tail| tail.crc);
+            Ok(tail.is_some())
+        }
+        Err(found) if found.torn && is_last => Ok(true),
+        Err(found) => Err((found.offset as usize, found.what)),
+    }
 }
 
 /// The records of one file, and whether those of the next are wanted. `crc` is the running checksum, none before the first file.
@@ -163,7 +205,10 @@ fn decode(
         // The bytes between are not looked at.
         let whole = framed.and_then(|framed| Some((framed, framed.get(..framed.len().checked_sub(pad)?)?)));
         let Some((framed, message)) = whole else {
-            return if is_last { Ok(true) } else { Err((at, "a record reaches beyond the end of its file")) };
+            let rest = bytes.get(start..).unwrap_or_default();
+            // A damaged length must not pass for the end of the log.
+            let torn = is_last && (begins_record(rest, length) || is_head_lost(rest, start));
+            return if torn { Ok(true) } else { Err((at, "a record reaches beyond the end of its file")) };
         };
         let torn = |what| if is_last && is_torn(framed, start) { Ok(true) } else { Err((at, what)) };
         let Ok(record) = walpb::Record::decode(message) else {
@@ -200,6 +245,29 @@ fn contents(kind: i64, data: &[u8]) -> Option<Record> {
         5 => Record::Snapshot(walpb::Snapshot::decode(data).ok()?),
         _ => return None,
     })
+}
+
+/// Whether `bytes` are the beginning of a record of `length` bytes, as far as they reach.
+fn begins_record(mut bytes: &[u8], length: u64) -> bool {
+    let whole = bytes.len();
+    let mut field = |tag: u8| -> Option<u64> {
+        bytes = bytes.strip_prefix(&[tag])?;
+        api::varint::take(&mut bytes)
+    };
+    let data = field(0x08).and_then(|_| field(0x10)).and_then(|_| field(0x1a));
+    match data {
+        Some(data) => data.checked_add(whole.saturating_sub(bytes.len()) as u64) == Some(length),
+        // Nothing but a piece of the head.
+        None => whole < HEAD_BYTES_MAX,
+    }
+}
+
+/// Whether the sector was never written in which the head of a record ends whose length was written.
+fn is_head_lost(bytes: &[u8], start: usize) -> bool {
+    let written = start.wrapping_neg() % SECTOR_BYTES;
+    let sector = bytes.get(written..).unwrap_or_default();
+    let sector = sector.get(..SECTOR_BYTES).unwrap_or(sector);
+    written < HEAD_BYTES_MAX && sector.iter().all(|byte| *byte == 0)
 }
 
 /// Whether a whole sector of a record was never written.
@@ -274,6 +342,86 @@ mod tests {
         let mut damaged = whole;
         damaged[used - 300] ^= 1;
         assert!(indexes(&damaged, true).is_err());
+    }
+
+    #[test]
+    fn a_damaged_length_is_no_end() {
+        let whole = file(&[1, 2, 3]);
+        let mut at = 0;
+        let mut records = 0;
+        while whole[at..at + 8] != [0; 8] {
+            for (byte, flipped) in (0..7).zip([0x01, 0x40, 0x40, 0x40, 0x40, 0x40, 0x40]) {
+                let mut damaged = whole.clone();
+                damaged[at + byte] ^= flipped;
+                assert!(indexes(&damaged, true).is_err(), "record {records}, byte {byte}");
+            }
+            let word = u64::from_le_bytes(whole[at..at + 8].try_into().expect("eight"));
+            at += 8 + (word & 0xffff_ffff) as usize + (word >> 56 & 7) as usize;
+            records += 1;
+        }
+        assert_eq!(records, 5);
+    }
+
+    #[test]
+    fn a_record_that_the_file_is_too_short_for_is_torn() {
+        let whole = file(&[1, 2, 3]);
+        let used = whole.len() - 4096;
+        // The third entry, from its length on, by any number of bytes, and without the sector that its head ends in.
+        let begin = used - 8 - 720;
+        for end in begin + 8..used {
+            assert_eq!(indexes(&whole[..end], true), Ok(vec![1, 2]), "{end}");
+        }
+    }
+
+    /// A log of our own with entries of a batch each, and the bytes of its only file.
+    fn own_log(dir: &Path, entries: u64) -> (PathBuf, Vec<u8>) {
+        let disk = std::sync::Arc::new(disk::OsDisk { unsafe_no_sync: true });
+        let options = wal::Options { segment_bytes: 8 << 10, segments_min: 1, rest: || {} };
+        let mut wal = wal::Wal::create(disk, dir, b"whose", options).expect("made");
+        for index in 1..=entries {
+            let entry = wal::EntryRef { term: 1, index, kind: 0, data: &[7; 300] };
+            wal.append(&mut [entry].into_iter(), None);
+            wal.commit(true).expect("written");
+        }
+        let path = dir.join("0000000000000000-0000000000000000.wal");
+        let bytes = std::fs::read(&path).expect("read");
+        (path, bytes)
+    }
+
+    #[test]
+    fn no_flipped_byte_of_our_own_log_goes_unseen() {
+        let dir = std::env::temp_dir().join(format!("cairn-etcd-import-own-{}", std::process::id()));
+        let (path, whole) = own_log(&dir, 5);
+        let entries = || {
+            let mut found = Vec::new();
+            read(&dir, &mut |record| {
+                if let Record::Entry(entry) = record {
+                    found.push(entry.index());
+                }
+            })
+            .map(|()| found)
+        };
+        let seen = entries();
+        let used = whole.len() - whole.iter().rev().take_while(|byte| **byte == 0).count();
+        let last_batch = whole[..used].windows(3).rposition(|head| head == [0x08, 4, 0x10]).expect("a batch") - 8;
+        let mut unseen = Vec::new();
+        for at in 0..last_batch {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 0x40;
+            std::fs::write(&path, &damaged).expect("written");
+            if entries().is_ok() {
+                unseen.push(at);
+            }
+        }
+        // A torn last batch counts for nothing.
+        let mut torn = whole;
+        torn[last_batch..].fill(0);
+        std::fs::write(&path, &torn).expect("written");
+        let without_last = entries();
+        std::fs::remove_dir_all(&dir).expect("removed");
+        assert_eq!(seen.expect("read"), (1..=5).collect::<Vec<_>>());
+        assert_eq!(unseen, Vec::<usize>::new());
+        assert_eq!(without_last.expect("read"), (1..=4).collect::<Vec<_>>());
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub use mistake::CAN_BE_MISTAKEN;
 pub use mistake::Mistake;
 pub use open::Recovered;
 pub use options::Options;
-pub use reader::{Break, Tail, decode_segment};
+pub use reader::{Break, Tail, decode_segment, decode_segment_while, is_own_segment};
 pub use record::{EntryRef, Record};
 pub use segment::leftover_bytes;
 pub use spare::Spare;

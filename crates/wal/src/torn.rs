@@ -51,7 +51,7 @@ pub(crate) fn zero_sectors(batch: &[u8], offset: u64, from: usize) -> u32 {
 }
 
 /// Looks for a record that can only be the beginning of a batch.
-fn batch_begins_behind(bytes: &[u8], sequence: u64, offset: usize) -> bool {
+pub(crate) fn batch_begins_behind(bytes: &[u8], sequence: u64, offset: usize) -> bool {
     let mut offset = offset.saturating_add(ALIGN_BYTES);
     while let Some(word) = bytes.get(offset..).and_then(|rest| rest.first_chunk::<WORD_BYTES>()) {
         if *word != [0; WORD_BYTES]
