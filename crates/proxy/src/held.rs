@@ -15,6 +15,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// What a call takes beside its message and its metadata, in bytes.
 const CALL_BYTES: usize = 2_048;
 
+/// What a stream takes beside its identity, in bytes.
+const STREAM_BYTES: usize = 1_024;
+
 /// The budget.
 #[derive(Clone, Debug)]
 pub(crate) struct Held(Arc<Budget>);
@@ -46,6 +49,16 @@ impl Held {
             return Err(Error::TooManyRequests.into());
         };
         Ok(self.0.claim(Pool::Requests, bytes, client).await?)
+    }
+
+    /// What a stream takes by itself, with an identity of so many bytes.
+    ///
+    /// # Errors
+    /// Too many requests: there is no room.
+    pub(crate) fn begun(&self, identity_bytes: usize, client: Address) -> Result<Claim, Status> {
+        let mut claim = self.0.request(client);
+        let bytes = identity_bytes.saturating_add(STREAM_BYTES) as u64;
+        if claim.resize(bytes) { Ok(claim) } else { Err(Error::TooManyRequests.into()) }
     }
 
     /// A claim of nothing yet for requests of a stream.

@@ -8,6 +8,7 @@ mod client;
 
 pub(crate) use client::KeepingAlive;
 
+use budget::Claim;
 use parking_lot::Mutex;
 use rpc::{Origin, StreamWaker};
 use std::collections::HashMap;
@@ -93,13 +94,13 @@ impl Leases {
         Ok(Leases(shared))
     }
 
-    /// A stream of a client begins.
+    /// A stream of a client begins, with what it takes by itself and a claim for its requests.
     pub(crate) fn open(
         &self,
         identity: Identity,
         origin: Origin,
         waker: StreamWaker,
-        claim: budget::Claim,
+        claims: (Claim, Claim),
     ) -> KeepingAlive {
         let id = self.0.last.fetch_add(1, Ordering::Relaxed);
         let mailbox = Arc::new(Mailbox::new(move || waker.wake()));
@@ -108,7 +109,7 @@ impl Leases {
         let commands = known.unwrap_or_else(|| self.0.begin(&mut circles, identity, origin));
         // Under the lock: a circle ends only if nothing was sent to it.
         let _ = commands.send(Command::Open(id, mailbox.clone()));
-        KeepingAlive::new(id, mailbox, commands, claim)
+        KeepingAlive::new(id, mailbox, commands, claims)
     }
 }
 

@@ -7,6 +7,7 @@ use contain::Contained;
 use rpc::{
     Call, HttpResponder, Kind, Metadata, Method, Origin, Reply, Responder, Service, Status, StreamCall, StreamHandler,
 };
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -122,27 +123,19 @@ impl Proxy {
         match way {
             Way::Watch => {
                 let id = self.last_stream.fetch_add(1, Ordering::Relaxed);
-                let mailbox = Arc::new(Mailbox::new(call.waker.clone(), live));
+                let waker = call.waker.clone();
+                let mailbox = Arc::new(Mailbox::new(move || waker.wake(), live, held.stream(client)));
                 let (identity, commands) = (Identity::of(&call.metadata), self.parts.watches.clone());
+                let (own, origin) = (held.begun(identity.bytes(), client)?, Origin::of(client.ip()));
                 // The thread of watches never ends before the process.
-                let _ = commands.send(Command::Open(
-                    id,
-                    Origin::of(client.ip()),
-                    identity,
-                    mailbox.clone(),
-                    held.requests(client),
-                ));
-                let claim = held.requests(client);
-                Ok(Box::new(Watching { id, mailbox, commands, namespace, claim }))
+                let _ = commands.send(Command::Open(id, origin, identity, mailbox.clone(), own));
+                let (claim, later) = (held.requests(client), VecDeque::new());
+                Ok(Box::new(Watching { id, mailbox, commands, namespace, claim, later }))
             }
             Way::KeepAlive => {
                 let identity = Identity::of(&call.metadata);
-                Ok(Box::new(self.parts.leases.open(
-                    identity,
-                    Origin::of(client.ip()),
-                    call.waker.clone(),
-                    held.requests(client),
-                )))
+                let claims = (held.begun(identity.bytes(), client)?, held.requests(client));
+                Ok(Box::new(self.parts.leases.open(identity, Origin::of(client.ip()), call.waker.clone(), claims)))
             }
             _ => {
                 let namespace = if way == Way::KeysStream { namespace } else { Namespace::default() };

@@ -65,6 +65,9 @@ pub(crate) struct KeepingAlive {
     id: ClientId,
     mailbox: Arc<Mailbox>,
     commands: UnboundedSender<Command>,
+    /// For the stream itself.
+    _own: Claim,
+    /// For its requests.
     claim: Claim,
 }
 
@@ -73,9 +76,9 @@ impl KeepingAlive {
         id: ClientId,
         mailbox: Arc<Mailbox>,
         commands: UnboundedSender<Command>,
-        claim: Claim,
+        (own, claim): (Claim, Claim),
     ) -> KeepingAlive {
-        KeepingAlive { id, mailbox, commands, claim }
+        KeepingAlive { id, mailbox, commands, _own: own, claim }
     }
 
     /// The circle lives as long as it has a client.

@@ -7,7 +7,7 @@ use api::etcdserverpb::watch_request::RequestUnion;
 use budget::Claim;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use rpc::{Outbound, Status, StreamHandler, StreamWaker};
+use rpc::{Outbound, Status, StreamHandler};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,56 +27,107 @@ const LIVE_BYTES_MAX: usize = 128 << 20;
 /// What a request takes at least until it is handled.
 const REQUEST_BYTES_MIN: usize = 256;
 
+/// What is claimed for what waits, in steps of so many bytes.
+const CLAIM_STEP_BYTES: u64 = 16 * 1024;
+
 /// What a client is to be told.
 pub(crate) struct Mailbox {
     state: Mutex<State>,
-    waker: StreamWaker,
+    wake: Box<dyn Fn() + Send + Sync>,
     /// All events in memory.
     live: Live,
     /// Bytes of its requests that are not handled yet.
     pub(crate) asked_bytes: AtomicUsize,
 }
 
-#[derive(Default)]
 struct State {
     tellings: VecDeque<Telling>,
     bytes: usize,
+    /// For `bytes`.
+    claim: Claim,
     is_stalled: bool,
     end: Option<Status>,
 }
 
-impl Mailbox {
-    pub(crate) fn new(waker: StreamWaker, live: Live) -> Mailbox {
-        Mailbox { state: Mutex::default(), waker, live, asked_bytes: AtomicUsize::new(0) }
+/// What became of events for a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pushed {
+    Taken,
+    /// There is no room for them before the client takes what waits. It says so when it has.
+    Full,
+    /// There is no room for them, and nothing of this client waits.
+    Starved,
+}
+
+impl State {
+    /// Whether there is room for so many bytes.
+    fn has_room(&mut self, bytes: usize) -> bool {
+        let claimed = (bytes as u64).next_multiple_of(CLAIM_STEP_BYTES);
+        bytes <= api::limits::BUDGET_FREE_BYTES || claimed <= self.claim.bytes() || self.claim.resize(claimed)
     }
 
-    /// Leaves something for the client. True as long as that is more than it may have waiting, not just at first: the client may take it,
-    /// and resume its watches, before who is told of the first time has stalled them.
-    pub(crate) fn push(&self, telling: Telling) -> bool {
+    /// Gives back what is claimed for what waits no more.
+    fn release(&mut self) {
+        let needed = match self.bytes {
+            0..=api::limits::BUDGET_FREE_BYTES => 0,
+            bytes => (bytes as u64).next_multiple_of(CLAIM_STEP_BYTES),
+        };
+        if needed < self.claim.bytes() {
+            // Less is always granted.
+            self.claim.resize(needed);
+        }
+    }
+}
+
+impl Mailbox {
+    /// `wake` has the client's connection look at it; `claim` is one of nothing yet.
+    pub(crate) fn new(wake: impl Fn() + Send + Sync + 'static, live: Live, claim: Claim) -> Mailbox {
+        let (tellings, end) = Default::default();
+        let state = State { tellings, bytes: 0, claim, is_stalled: false, end };
+        Mailbox { state: Mutex::new(state), wake: Box::new(wake), live, asked_bytes: AtomicUsize::new(0) }
+    }
+
+    /// Leaves something for the client. Events are left only if there is room for them: in its part, where one telling may be larger if
+    /// it is alone, and in the budget.
+    pub(crate) fn push(&self, telling: Telling) -> Pushed {
         let mut state = self.state.lock();
         let is_first = state.tellings.is_empty();
-        state.bytes = state.bytes.saturating_add(telling.bytes());
-        state.tellings.push_back(telling);
+        let bytes = state.bytes.saturating_add(telling.bytes());
         let is_crowded = self.live.bytes() > LIVE_BYTES_MAX;
-        let stalls = state.bytes > if is_crowded { CROWDED_BYTES_MAX } else { WAITING_BYTES_MAX };
-        state.is_stalled |= stalls;
+        let most = if is_crowded { CROWDED_BYTES_MAX } else { WAITING_BYTES_MAX };
+        let is_events = matches!(telling, Telling::Events { .. });
+        if is_events && ((bytes > most && !is_first) || !state.has_room(bytes)) {
+            state.is_stalled = true;
+            return if is_first { Pushed::Starved } else { Pushed::Full };
+        }
+        if !is_events {
+            // Each answers a request, and these wait while there are many.
+            state.has_room(bytes);
+        }
+        state.bytes = bytes;
+        state.tellings.push_back(telling);
         drop(state);
         if is_first {
-            self.waker.wake();
+            (self.wake)();
         }
-        stalls
+        Pushed::Taken
+    }
+
+    /// Whether so much waits that the client's requests wait, too: each is answered.
+    fn is_full(&self) -> bool {
+        self.state.lock().bytes > WAITING_BYTES_MAX
     }
 
     /// Ends the client's stream after what waits.
     pub(crate) fn end(&self, status: Status) {
         self.state.lock().end = Some(status);
-        self.waker.wake();
+        (self.wake)();
     }
 
     /// A request was handled.
     pub(crate) fn handled(&self, bytes: usize) {
         self.asked_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        self.waker.wake();
+        (self.wake)();
     }
 }
 
@@ -88,6 +139,8 @@ pub(crate) struct Watching {
     pub(crate) namespace: Namespace,
     /// For requests that are not handled yet.
     pub(crate) claim: Claim,
+    /// Requests that wait until the client takes what it is told, and what each counts as.
+    pub(crate) later: VecDeque<(RequestUnion, usize)>,
 }
 
 impl Watching {
@@ -104,11 +157,21 @@ impl Watching {
             // Something is left, so that a client at its limit does not go to and fro.
             let resumes = state.is_stalled && state.bytes <= CROWDED_BYTES_MAX / 4;
             state.is_stalled &= !resumes;
+            state.release();
             drop(state);
             encode(telling).into_iter().for_each(|message| out.send(message));
             if resumes {
                 self.command(Command::Resume(self.id));
             }
+        }
+    }
+
+    /// Asks what waits, as long as there is room for answers.
+    fn ask(&mut self) {
+        while !self.mailbox.is_full()
+            && let Some((request, bytes)) = self.later.pop_front()
+        {
+            self.command(Command::Ask(self.id, request, bytes));
         }
     }
 
@@ -141,7 +204,8 @@ impl StreamHandler for Watching {
             other => other,
         };
         self.mailbox.asked_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.command(Command::Ask(self.id, request, bytes));
+        self.later.push_back((request, bytes));
+        self.ask();
     }
 
     /// A client that sends no more requests still gets its events.
@@ -154,6 +218,7 @@ impl StreamHandler for Watching {
             self.claim.resize(held);
         }
         self.pump(out);
+        self.ask();
     }
 
     fn held_bytes(&self) -> usize {
@@ -164,5 +229,62 @@ impl StreamHandler for Watching {
 impl Drop for Watching {
     fn drop(&mut self) {
         self.command(Command::Close(self.id));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::held::Held;
+    use crate::watch::feed::Batch;
+    use api::etcdserverpb::{ResponseHeader, WatchResponse};
+    use api::mvccpb::{Event, KeyValue};
+    use rpc::Address;
+
+    fn mailbox(held: &Held, port: u16) -> Mailbox {
+        let client = Address::Tcp(([10, 0, 0, 1], port).into());
+        Mailbox::new(|| {}, Live::default(), held.stream(client))
+    }
+
+    fn events(bytes: usize) -> Telling {
+        let kv = Some(KeyValue { mod_revision: 5, value: vec![7; bytes].into(), ..KeyValue::default() });
+        let events = vec![Event { kv, ..Event::default() }];
+        let batch = Batch::new(ResponseHeader::default(), events, 4, &Live::default()).expect("events");
+        Telling::Events { watch: 1, from: 5, fragment: false, batch: Arc::new(batch), part: None }
+    }
+
+    fn held_bytes(held: &Held) -> u64 {
+        held.usage().map(|pool| pool.held_bytes).sum()
+    }
+
+    #[test]
+    fn what_waits_for_a_client_is_claimed_and_bounded() {
+        let held = Held::start(16 << 20).expect("a thread");
+        let silent = mailbox(&held, 1);
+        let pushed = (0..100).map(|_| silent.push(events(10_000)));
+        assert_eq!(pushed.filter(|pushed| *pushed == Pushed::Taken).count(), 25, "256 KiB");
+        assert!((250_000..=270_000).contains(&held_bytes(&held)), "{}", held_bytes(&held));
+        // A large one is taken alone.
+        let other = mailbox(&held, 2);
+        assert_eq!(other.push(events(1 << 20)), Pushed::Taken);
+        assert_eq!(other.push(events(1)), Pushed::Full);
+        // Two mebibytes are what a connection may have, and four its host.
+        let more: Vec<_> = (3..6).map(|port| mailbox(&held, port)).collect();
+        let pushed: Vec<Pushed> = more.iter().map(|mailbox| mailbox.push(events(1_500 << 10))).collect();
+        assert_eq!(pushed, [Pushed::Taken, Pushed::Starved, Pushed::Starved]);
+        // Answers are always left.
+        assert_eq!(silent.push(Telling::Plain(WatchResponse::default())), Pushed::Taken);
+        drop((silent, other, more));
+        assert_eq!(held_bytes(&held), 0);
+    }
+
+    #[test]
+    fn a_client_that_takes_no_answers_is_asked_to_wait_with_requests() {
+        let held = Held::start(16 << 20).expect("a thread");
+        let silent = mailbox(&held, 1);
+        while !silent.is_full() {
+            silent.push(Telling::Plain(WatchResponse::default()));
+        }
+        assert!(held_bytes(&held) >= WAITING_BYTES_MAX as u64);
     }
 }

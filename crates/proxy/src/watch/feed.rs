@@ -31,6 +31,8 @@ pub(crate) struct Batch {
     pub(crate) header: ResponseHeader,
     /// In the order of their revisions, at least one.
     pub(crate) events: Vec<Event>,
+    /// Everything up to this revision had come before.
+    pub(crate) after: i64,
     /// The revision of the first one.
     pub(crate) first: i64,
     /// The revision of the last one.
@@ -58,7 +60,7 @@ impl Batch {
         let (first, last) = (events.first().map(revision)?, events.last().map(revision)?);
         let bytes = events.iter().map(Event::encoded_len).fold(0, usize::saturating_add);
         live.0.fetch_add(bytes, Ordering::Relaxed);
-        Some(Batch { header, events, first, last, bytes, live: live.clone() })
+        Some(Batch { header, events, after: position, first, last, bytes, live: live.clone() })
     }
 }
 

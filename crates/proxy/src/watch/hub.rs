@@ -296,6 +296,16 @@ impl Hub {
         }
     }
 
+    /// A client has no room for events that a watch was given: it is stalled, and gets them from `from` on when it takes them.
+    pub(crate) fn untell(&mut self, id: ClientId, number: WatchId, from: i64) {
+        self.stall(id);
+        if let Some(watch) = self.known_mut((id, number))
+            && !Mistake::LosesWhatFindsNoRoom.is_planted()
+        {
+            watch.next = watch.next.min(from);
+        }
+    }
+
     /// A client takes what it is told again: its watches go on where they were.
     pub(crate) fn resume(&mut self, id: ClientId) {
         let Some(client) = self.clients.get_mut(&id).filter(|client| client.is_stalled) else { return };

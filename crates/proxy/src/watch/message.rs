@@ -20,6 +20,8 @@ pub(crate) enum Telling {
     /// Events for one of its watches.
     Events {
         watch: WatchId,
+        /// The first revision that the watch had not been sent before.
+        from: i64,
         /// Whether they may come in several messages.
         fragment: bool,
         batch: Arc<Batch>,
@@ -29,6 +31,11 @@ pub(crate) enum Telling {
 }
 
 impl Telling {
+    /// Whether it says how far watches are, and so nothing that must not be left out.
+    pub(crate) fn is_progress(&self) -> bool {
+        matches!(self, Telling::Plain(response) if !response.created && !response.canceled)
+    }
+
     /// About what it takes until it is sent. A batch counts for everybody who waits for it.
     pub(crate) fn bytes(&self) -> usize {
         match self {
@@ -45,7 +52,7 @@ impl Telling {
 pub(crate) fn encode(telling: Telling) -> Vec<Bytes> {
     match telling {
         Telling::Plain(response) => vec![response.encode_to_vec().into()],
-        Telling::Events { watch, fragment, batch, part } => {
+        Telling::Events { watch, fragment, batch, part, .. } => {
             let events = part.as_deref().unwrap_or(&batch.events);
             if !fragment || batch.bytes < FRAGMENT_BYTES_MAX {
                 return vec![events_message(&batch.header, watch, false, events)];
@@ -95,7 +102,7 @@ mod tests {
         let header = ResponseHeader { revision: 9, ..ResponseHeader::default() };
         let batch = Arc::new(Batch::new(header, events.clone(), 0, &Live::default()).expect("events"));
         let told = |fragment| {
-            let telling = Telling::Events { watch: 3, fragment, batch: batch.clone(), part: None };
+            let telling = Telling::Events { watch: 3, from: 1, fragment, batch: batch.clone(), part: None };
             let read = |message: Bytes| WatchResponse::decode(message).expect("a response");
             encode(telling).into_iter().map(read).collect::<Vec<_>>()
         };

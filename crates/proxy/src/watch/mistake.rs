@@ -13,6 +13,8 @@ pub(crate) enum Mistake {
     RepeatsAfterResumption,
     /// A feed ends although not all of its watches have joined another one yet.
     EndsHalfJoined,
+    /// Events for which a client has no room are not given to it again.
+    LosesWhatFindsNoRoom,
     /// A client shares the hub of clients with another token.
     MixesIdentities,
 }
@@ -24,12 +26,13 @@ thread_local! {
 
 impl Mistake {
     #[cfg(test)]
-    pub(crate) const ALL: [Mistake; 6] = [
+    pub(crate) const ALL: [Mistake; 7] = [
         Mistake::LosesEventsAtJoin,
         Mistake::TellsProgressEarly,
         Mistake::SwallowsCompaction,
         Mistake::RepeatsAfterResumption,
         Mistake::EndsHalfJoined,
+        Mistake::LosesWhatFindsNoRoom,
         Mistake::MixesIdentities,
     ];
 

@@ -51,6 +51,8 @@ struct World {
     last_client: ClientId,
     last_watch: WatchId,
     now_ms: u64,
+    /// Nothing fails any more.
+    is_settling: bool,
 }
 
 const LANES: [Lane; 2] = [Lane::Main, Lane::Future];
@@ -72,6 +74,7 @@ impl World {
             last_client: 0,
             last_watch: 100,
             now_ms: 0,
+            is_settling: false,
         };
         for _ in 0..world.dice.below(30) {
             world.write();
@@ -169,6 +172,13 @@ impl World {
         let circles = self.circles.numbers();
         let circle = circles.get(self.dice.below(circles.len() as u64) as usize).copied().unwrap_or_default();
         let is_up = self.streams.get(&circle).is_some_and(|(_, streams)| streams[lane].is_up);
+        if self.dice.one_in(6)
+            && let Some(id) = self.some_client()
+            && std::mem::take(&mut self.clients.get_mut(&id).expect("a client").is_stalled)
+        {
+            self.hub(id).resume(id);
+            self.look()?;
+        }
         match self.dice.below(40) {
             0..6 => self.write(),
             6 if self.dice.one_in(3) => self.compact(),
@@ -278,9 +288,18 @@ impl World {
             }
             Output::End(client, status) => return Err(format!("client {client} ends with {status:?}")),
             Output::Tell(id, telling) => {
-                let is_stalled = self.clients.get(&id).is_some_and(|client| client.is_stalled);
-                let is_events = matches!(telling, Telling::Events { .. });
-                ensure(!(is_stalled && is_events), || format!("events for client {id}, which is stalled"))?;
+                let has_no_room = !self.is_settling && self.dice.one_in(40);
+                if let Some(client) = self.clients.get_mut(&id) {
+                    if let Telling::Events { watch, from, .. } = &telling {
+                        client.is_stalled |= has_no_room;
+                        if client.is_stalled {
+                            self.hub(id).untell(id, *watch, *from);
+                            return Ok(());
+                        }
+                    } else if client.is_stalled && telling.is_progress() {
+                        return Ok(());
+                    }
+                }
                 for message in encode(telling) {
                     let response = WatchResponse::decode(message).map_err(|error| error.to_string())?;
                     self.told(id, response)?;
@@ -356,6 +375,7 @@ impl World {
 
     /// Nothing fails any more, and everything comes to its end: then every watch has everything.
     fn settle(&mut self) -> Outcome {
+        self.is_settling = true;
         for (circle, lane) in self.circles.numbers().into_iter().flat_map(|circle| [(circle, 0), (circle, 1)]) {
             let stream = &mut self.streams.get_mut(&circle).expect("streams").1[lane];
             stream.knows_token = true;

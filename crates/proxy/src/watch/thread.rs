@@ -5,7 +5,7 @@ use api::Message as _;
 use api::etcdserverpb::watch_request::RequestUnion;
 use api::etcdserverpb::{WatchRequest, WatchResponse};
 use budget::Claim;
-use rpc::{Origin, Status};
+use rpc::Origin;
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
@@ -27,6 +27,10 @@ use crate::reads::{Reads, Written};
 use crate::service::Common;
 use crate::upstream::Upstream;
 
+mod seat;
+
+use seat::Seat;
+
 /// How often hubs are told the time, and how often they are counted.
 const TICK: Duration = Duration::from_millis(50);
 const COUNT: Duration = Duration::from_secs(1);
@@ -34,11 +38,13 @@ const COUNT: Duration = Duration::from_secs(1);
 const SLICE: Duration = Duration::from_micros(200);
 /// What is taken in at a time of what clients ask, and of what members send.
 const TAKEN_IN_MAX: usize = 1_024;
+/// How often it is looked whether there is room for clients that have none.
+const RETRY: Duration = Duration::from_millis(250);
 const LANES: [Lane; 2] = [Lane::Main, Lane::Future];
 
 /// What clients' streams tell the thread.
 pub(crate) enum Command {
-    /// A stream begins. Those with the same identity share watches. What its watches take is claimed.
+    /// A stream begins. Those with the same identity share watches. What it takes is claimed; what its watches take will be.
     Open(ClientId, Origin, Identity, Arc<Mailbox>, Claim),
     /// A request, which counts as so many bytes until it is handled.
     Ask(ClientId, RequestUnion, usize),
@@ -76,12 +82,6 @@ struct Links {
     works: bool,
 }
 
-/// A stream of a client.
-struct Seat {
-    mailbox: Arc<Mailbox>,
-    claim: Claim,
-}
-
 struct Thread {
     upstream: Arc<Upstream>,
     namespace: Namespace,
@@ -99,6 +99,9 @@ struct Thread {
     ticked: Instant,
     counted: Instant,
     gauges: Arc<Gauges>,
+    /// Clients for which there is no room, although nothing waits for them.
+    starved: Vec<ClientId>,
+    retried: Instant,
 }
 
 /// Starts the thread.
@@ -124,6 +127,8 @@ pub(crate) fn start(common: &Common) -> Result<UnboundedSender<Command>, io::Err
         ticked: now,
         counted: now,
         gauges,
+        starved: Vec::new(),
+        retried: now,
     };
     std::thread::Builder::new()
         .name("watches".into())
@@ -204,6 +209,10 @@ impl Thread {
             }
             self.settle(circle);
         }
+        if self.retried.elapsed() >= RETRY {
+            self.retried = self.ticked;
+            std::mem::take(&mut self.starved).into_iter().for_each(|id| self.retry(id));
+        }
         if self.counted.elapsed() >= COUNT {
             self.counted = self.ticked;
             let (watches, feeds) = self.circles.counts();
@@ -217,7 +226,7 @@ impl Thread {
         match command {
             Command::Open(id, origin, identity, mailbox, claim) => {
                 let (circle, lost) = self.circles.open(id, origin, &identity);
-                self.clients.insert(id, Seat { mailbox, claim });
+                self.clients.insert(id, Seat::new(mailbox, claim));
                 if let Some(lost) = lost {
                     self.settle(lost);
                 }
@@ -230,7 +239,7 @@ impl Thread {
                 let hub = self.circles.hub_mut(circle)?;
                 match request {
                     RequestUnion::CreateRequest(request) => {
-                        if seat.claim.resize(hub.bytes_with(id, &request) as u64) {
+                        if seat.claims(hub.bytes_with(id, &request)) {
                             hub.create(id, request);
                         } else {
                             hub.refuse(id, Error::TooManyRequests.message());
@@ -243,6 +252,7 @@ impl Thread {
             }
             Command::Resume(id) => {
                 let circle = self.circles.of(id)?;
+                self.clients.get_mut(&id)?.resume();
                 self.circles.hub_mut(circle)?.resume(id);
                 Some(circle)
             }
@@ -342,12 +352,7 @@ impl Thread {
 
     fn carry_out(&mut self, circle: CircleId, output: Output) {
         match output {
-            Output::Tell(id, telling) => {
-                let stalls = self.clients.get(&id).is_some_and(|seat| seat.mailbox.push(telling));
-                if stalls && let Some(hub) = self.circles.hub_mut(circle) {
-                    hub.stall(id);
-                }
-            }
+            Output::Tell(id, telling) => self.tell(circle, id, telling),
             Output::End(id, status) => self.end(id, status),
             Output::Ask(lane, request) => {
                 let sender = self.links.get(&circle).and_then(|links| links.requests.of(lane).as_ref());
@@ -366,13 +371,6 @@ impl Thread {
                     *links.requests.of_mut(lane) = None;
                 }
             }
-        }
-    }
-
-    fn end(&mut self, id: ClientId, status: Status) {
-        self.circles.forget(id);
-        if let Some(seat) = self.clients.remove(&id) {
-            seat.mailbox.end(status);
         }
     }
 }

@@ -125,11 +125,12 @@ impl Hub {
                 Some(events.iter().filter(|event| watch.wants(event)).cloned().collect())
             }
         };
+        let from = watch.next.max(batch.after.saturating_add(1));
         watch.next = watch.next.max(batch.last.saturating_add(1));
         if part.as_ref().is_some_and(|part| part.is_empty()) {
             return;
         }
-        let telling = Telling::Events { watch: id.1, fragment: watch.fragment, batch: batch.clone(), part };
+        let telling = Telling::Events { watch: id.1, from, fragment: watch.fragment, batch: batch.clone(), part };
         self.out.push(Output::Tell(id.0, telling));
     }
 
