@@ -4,7 +4,7 @@ use super::screen::{Look, Screen};
 use super::survey::Cluster;
 use super::view::Seen;
 use crate::failure::{Failure, Outcome, code};
-use api::etcdserverpb::{HashKvRequest, HashKvResponse, RangeRequest, RangeResponse};
+use api::etcdserverpb::{HashKvRequest, HashKvResponse, RangeRequest, RangeResponse, ResponseHeader};
 use api::mvccpb::KeyValue;
 use bytes::Bytes;
 use client::Client;
@@ -47,9 +47,22 @@ enum Verdict {
     /// do not.
     Incomparable,
     Different(String),
+    /// Another member has answered, or none of this cluster.
+    Foreign(String),
 }
 
-fn judge(answers: &[(String, HashKvResponse)]) -> Verdict {
+/// Who has answered in a member's place, if somebody did: behind one address for several members one would be compared with itself.
+fn foreign(member: &Seen, header: Option<&ResponseHeader>) -> Option<String> {
+    let told = member.told.as_ref().ok()?;
+    let (id, cluster) = header.map_or((0, 0), |header| (header.member_id, header.cluster_id));
+    let is_own = id == member.id && cluster == told.cluster();
+    (!is_own).then(|| format!("{} answers as member {id:x} of cluster {cluster:x}", told.endpoint))
+}
+
+fn judge(answers: &[(&Seen, HashKvResponse)]) -> Verdict {
+    if let Some(why) = answers.iter().find_map(|(member, answer)| foreign(member, answer.header.as_ref())) {
+        return Verdict::Foreign(why);
+    }
     let Some((_, first)) = answers.first() else { return Verdict::Incomparable };
     if answers.iter().any(|(_, answer)| answer.compact_revision != first.compact_revision) {
         return Verdict::Incomparable;
@@ -74,12 +87,13 @@ pub(super) async fn history(cluster: &Cluster<'_>, screen: &Screen, members: &[&
             let Ok(told) = &member.told else { continue };
             let client = cluster.patient_client_of(&told.endpoint)?;
             match client.hash_kv(&told.endpoint, HashKvRequest { revision }).await {
-                Ok(answer) => answers.push((member.to_string(), answer)),
+                Ok(answer) => answers.push((*member, answer)),
                 Err(error) => return passing(error),
             }
         }
         match judge(&answers) {
             Verdict::Same(hash) => Ok(Look::There(Some(Same::History { revision, hash }))),
+            Verdict::Foreign(why) => Ok(Look::NotYet(why)),
             Verdict::Incomparable => {
                 incomparable += 1;
                 if incomparable >= INCOMPARABLE_MAX {
@@ -111,14 +125,18 @@ fn differs(how: &str) -> Failure {
 async fn applied(cluster: &Cluster<'_>, members: &[&Seen]) -> Result<i64, client::Error> {
     let read = |client: Client, serializable| async move {
         let request = RangeRequest { key: "health".into(), count_only: true, serializable, ..Default::default() };
-        client.range(request).await.map(|answer| answer.header.map_or(0, |header| header.revision))
+        client.range(request).await.map(|answer| answer.header.unwrap_or_default())
     };
-    let revision = read(cluster.client(), false).await?;
+    let revision = read(cluster.client(), false).await?.revision;
     for member in members {
         let Ok(told) = &member.told else { continue };
         let client = cluster.client_of(&told.endpoint).map_err(|failure| unavailable(&failure.text))?;
         // A learner has no linearizable reads.
-        let reached = read(client, member.is_learner).await?;
+        let header = read(client, member.is_learner).await?;
+        if let Some(why) = foreign(member, Some(&header)) {
+            return Err(unavailable(&why));
+        }
+        let reached = header.revision;
         if reached < revision {
             return Err(unavailable(&format!("{member} is at revision {reached} of {revision}")));
         }
@@ -149,7 +167,7 @@ pub(super) async fn keys(cluster: &Cluster<'_>, screen: &Screen, members: &[&See
         let mut first: Option<(&Seen, Contents)> = None;
         for member in members {
             let Ok(told) = &member.told else { continue };
-            let contents = match read(&cluster.patient_client_of(&told.endpoint)?, revision).await {
+            let contents = match read(&cluster.patient_client_of(&told.endpoint)?, member, revision).await {
                 Ok(contents) => contents?,
                 Err(error) => return passing(error),
             };
@@ -179,7 +197,7 @@ struct Contents {
 }
 
 /// Reads all keys at `revision`, page by page.
-async fn read(client: &Client, revision: i64) -> Result<Outcome<Contents>, client::Error> {
+async fn read(client: &Client, member: &Seen, revision: i64) -> Result<Outcome<Contents>, client::Error> {
     let (mut hash, mut keys, mut limit) = (Sha256::new(), 0_u64, PAGE_KEYS_FIRST);
     let mut next = Bytes::from_static(b"\0");
     loop {
@@ -192,6 +210,9 @@ async fn read(client: &Client, revision: i64) -> Result<Outcome<Contents>, clien
             ..Default::default()
         };
         let page = client.range(request).await?;
+        if let Some(why) = foreign(member, page.header.as_ref()) {
+            return Err(unavailable(&why));
+        }
         let bytes: usize = page.kvs.iter().map(|kv| kv.key.len() + kv.value.len()).sum();
         if !is_page(&page, &next) {
             let text = "a member answers with keys that were not asked for";
@@ -225,19 +246,39 @@ fn digest(hash: &mut Sha256, kv: &KeyValue) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::view::Kind;
+    use super::super::view::samples::member;
     use super::*;
 
-    fn answer(name: &str, hash: u32, compact_revision: i64) -> (String, HashKvResponse) {
-        (name.into(), HashKvResponse { hash, compact_revision, ..Default::default() })
+    fn answer(member: &Seen, hash: u32, compact_revision: i64) -> (&Seen, HashKvResponse) {
+        let header = member.told.as_ref().ok().and_then(|told| told.status.header);
+        (member, HashKvResponse { header, hash, compact_revision, ..Default::default() })
     }
 
     #[test]
     fn hashes_count_only_over_the_same_history() {
-        assert_eq!(judge(&[answer("a", 1, 5), answer("b", 1, 5)]), Verdict::Same(1));
-        assert_eq!(judge(&[answer("a", 1, 5), answer("b", 2, 5)]), Verdict::Different("a 00000001, b 00000002".into()));
-        assert_eq!(judge(&[answer("a", 1, 0), answer("b", 2, 5)]), Verdict::Incomparable);
-        assert_eq!(judge(&[answer("a", 1, 5), answer("b", 1, 5), answer("c", 1, 0)]), Verdict::Incomparable);
+        let [a, b, c] = [(1, "a"), (2, "b"), (3, "c")].map(|(id, name)| member(id, name, Some(Kind::Etcd), 1));
+        assert_eq!(judge(&[answer(&a, 1, 5), answer(&b, 1, 5)]), Verdict::Same(1));
+        assert_eq!(judge(&[answer(&a, 1, 5), answer(&b, 2, 5)]), Verdict::Different("a 00000001, b 00000002".into()));
+        assert_eq!(judge(&[answer(&a, 1, 0), answer(&b, 2, 5)]), Verdict::Incomparable);
+        assert_eq!(judge(&[answer(&a, 1, 5), answer(&b, 1, 5), answer(&c, 1, 0)]), Verdict::Incomparable);
         assert_eq!(judge(&[]), Verdict::Incomparable);
+    }
+
+    /// One address may lead to any of the members, or to another cluster by now.
+    #[test]
+    fn a_member_is_not_compared_with_itself() {
+        let [a, b] = [(1, "a"), (2, "b")].map(|(id, name)| member(id, name, Some(Kind::Etcd), 1));
+        let told = |header: ResponseHeader| {
+            let (_, answer) = answer(&a, 1, 5);
+            judge(&[(&a, answer), (&b, HashKvResponse { header: Some(header), ..answer })])
+        };
+        let header = ResponseHeader { cluster_id: 7, member_id: 2, ..Default::default() };
+        assert_eq!(told(header), Verdict::Same(1));
+        let wanted = "http://10.0.0.2:2379 answers as member 1 of cluster 7";
+        assert_eq!(told(ResponseHeader { member_id: 1, ..header }), Verdict::Foreign(wanted.into()));
+        let wanted = "http://10.0.0.2:2379 answers as member 2 of cluster 8";
+        assert_eq!(told(ResponseHeader { cluster_id: 8, ..header }), Verdict::Foreign(wanted.into()));
     }
 
     fn page(keys: &[&str], more: bool) -> RangeResponse {
