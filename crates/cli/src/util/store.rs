@@ -35,6 +35,7 @@ fn verify(context: &Context) -> Outcome {
         named => raw::path(named),
     };
     let log = check_log(&wal_dir)?;
+    log.check(&wal_dir, found.applied_index, found.installed).map_err(|why| Failure::new(code::ERROR, why))?;
     match printer.format {
         Format::Simple => print::out((told(&found) + &log.told()).as_bytes())?,
         Format::Json => {
@@ -64,6 +65,10 @@ struct Log {
     last: u64,
     /// Term of the last entry: of two logs the one with the higher term has more, and of one term the longer one.
     last_term: u64,
+    /// The last state of another member that it goes on behind.
+    snapshot: u64,
+    /// The last entry that the member knows to be committed.
+    commit: u64,
 }
 
 /// Reads all of a log, which checks it.
@@ -71,15 +76,39 @@ fn check_log(dir: &Path) -> Outcome<Log> {
     let mut log = Log::default();
     etcd_import::log::read(dir, &mut |record| {
         log.records += 1;
-        if let Record::Entry(entry) = record {
-            log.first = if log.first == 0 { entry.index() } else { log.first.min(entry.index()) };
-            (log.last, log.last_term) = (entry.index(), entry.term());
+        match record {
+            Record::Entry(entry) => {
+                log.first = if log.first == 0 { entry.index() } else { log.first.min(entry.index()) };
+                (log.last, log.last_term) = (entry.index(), entry.term());
+            }
+            Record::Snapshot(snapshot) => log.snapshot = log.snapshot.max(snapshot.index()),
+            Record::State(state) => log.commit = state.commit(),
+            Record::Metadata(_) => {}
         }
     })?;
     Ok(log)
 }
 
 impl Log {
+    /// Refuses a log of which the end is missing, as far as the member knows of it: by what its store has applied, and by what was committed.
+    fn check(&self, dir: &Path, applied: u64, installed: bool) -> Result<(), String> {
+        let end = self.last.max(self.snapshot);
+        if end < applied && !installed {
+            return Err(format!(
+                "the log in `{}` ends before entry {applied}, which the store has: it is not the log that this member has written last, or its                  end is missing",
+                dir.display()
+            ));
+        }
+        let (end, commit) = (end.max(applied), self.commit);
+        if commit > end {
+            return Err(format!(
+                "the log in `{}` ends at entry {end}, but the member knows that entry {commit} was committed: parts of the log are missing",
+                dir.display()
+            ));
+        }
+        Ok(())
+    }
+
     fn told(&self) -> String {
         match self.last {
             0 => format!("log: {} records, no entries\n", self.records),
@@ -122,4 +151,26 @@ fn told(found: &Inspection) -> String {
         go::bytes(found.bytes),
         found.leases
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_without_its_end_is_refused() {
+        let log = Log { last: 7, commit: 7, snapshot: 5, ..Log::default() };
+        let check = |log: &Log, applied, installed| log.check(Path::new("wal"), applied, installed);
+        for applied in [0, 5, 7] {
+            assert_eq!(check(&log, applied, false), Ok(()));
+        }
+        assert!(check(&log, 8, false).is_err_and(|why| why.contains("`wal` ends before entry 8")));
+        // The power was cut before the log was told.
+        assert_eq!(check(&log, 8, true), Ok(()));
+        let behind_a_state = Log { snapshot: 9, last: 0, commit: 9, ..Log::default() };
+        assert_eq!(check(&behind_a_state, 9, false), Ok(()));
+        let cut = Log { commit: 8, ..log };
+        assert!(check(&cut, 7, false).is_err_and(|why| why.contains("entry 8 was committed")));
+        assert_eq!(check(&cut, 8, true), Ok(()), "it is in the store");
+    }
 }

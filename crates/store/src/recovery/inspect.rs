@@ -12,6 +12,8 @@ pub struct Inspection {
     pub applied_index: u64,
     /// Its term.
     pub applied_term: u64,
+    /// All of it came from elsewhere, and the Raft log may not know of it yet.
+    pub installed: bool,
     /// Revision of the last change.
     pub revision: i64,
     /// The oldest revision that can be read; -1 if nothing was compacted yet.
@@ -47,6 +49,7 @@ pub fn inspect(disk: &dyn Disk, dir: &Path) -> Result<Inspection, OpenError> {
     Ok(Inspection {
         applied_index: content.applied_index,
         applied_term: content.applied_term,
+        installed: content.installed,
         revision: content.revision,
         compact_revision: content.compact_revision,
         segments: content.segments.len(),
