@@ -32,6 +32,9 @@ pub(crate) struct Extras {
     pub(crate) is_varied: bool,
     /// Observers beside the members.
     pub(crate) observers: usize,
+    /// The apply thread takes time between the strides of a batch: others read what it has applied, and clients get answers. Only with
+    /// observers, to which a member tells what it has applied.
+    pub(crate) applies_in_strides: bool,
 }
 
 impl Extras {
@@ -50,6 +53,7 @@ impl Extras {
             tokens_expire: false,
             is_varied: false,
             observers: 0,
+            applies_in_strides: false,
         };
         if random.chance(20) {
             extras.quota_puts = Some(8 + random.below(40));
@@ -60,6 +64,7 @@ impl Extras {
         if random.chance(25) {
             extras.observers = 1 + random.below(2) as usize;
         }
+        extras.applies_in_strides = random.chance(50);
         extras
     }
 }

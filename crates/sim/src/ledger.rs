@@ -8,7 +8,7 @@
 use crate::model::Model;
 use crate::removals::VOTERS_KEPT;
 use crate::shadow::Shadow;
-use api::raftpb;
+use api::{Message, raftpb};
 use std::collections::{BTreeMap, BTreeSet};
 use store::Response;
 
@@ -22,6 +22,8 @@ pub(crate) struct Durable {
     pub(crate) commit: u64,
     /// The commit index in the log, synced or not.
     pub(crate) written_commit: u64,
+    /// Up to here everything was applied at the last start.
+    pub(crate) applied: u64,
 }
 
 struct Committed {
@@ -42,6 +44,8 @@ pub(crate) struct Ledger {
     leaders: BTreeMap<u64, u64>,
     /// By index and term: checksum, and the term of the entry before.
     entries: BTreeMap<(u64, u64), (u32, u64)>,
+    /// Index and term of entries that remove a member.
+    removals: BTreeSet<(u64, u64)>,
     /// Committed entries, from index 1 on.
     committed: Vec<Committed>,
     /// The candidate that a member voted for, by member and term.
@@ -96,6 +100,9 @@ impl Ledger {
         let known = *self.entries.entry(place).or_insert(facts);
         rule!(self, known == facts, "log matching: entry {place:?} exists as {known:?} and as {facts:?}");
         rule!(self, previous_term <= entry.term(), "the terms of a log fall at {place:?}, after {previous_term}");
+        if is_removal(entry) {
+            self.removals.insert(place);
+        }
     }
 
     /// Checks a member that leads with the log `log`.
@@ -155,6 +162,25 @@ impl Ledger {
             held || voters.is_empty(),
             "{leader:x} commits entry {index} of term {term} without a quorum of {voters:x?}"
         );
+    }
+
+    /// Checks what the messages of a member with this log tell of removals: a removed member ends once it knows, so that the commit must
+    /// be durable.
+    pub(crate) fn tells(&self, id: u64, log: &Shadow, messages: &[raftpb::Message]) {
+        use raftpb::MessageType::*;
+        let named = |message: &raftpb::Message| match message.r#type() {
+            MsgApp | MsgHeartbeat | MsgVote | MsgVoteResp | MsgPreVote | MsgPreVoteResp => message.commit(),
+            MsgReadIndexResp => message.index(),
+            _ => 0,
+        };
+        let told = messages.iter().map(named).max().unwrap_or_default();
+        let durable = self.durable.get(&id).map_or(0, |durable| durable.commit.max(durable.applied));
+        if durable >= told {
+            return;
+        }
+        let mut removals = self.removals.range((durable + 1, 0)..=(told, u64::MAX));
+        let early = removals.find(|(index, term)| log.term(*index) == Some(*term));
+        rule!(self, early.is_none(), "{id:x} tells of the removal {early:?} up to {told}, and has {durable} on disk");
     }
 
     /// Checks a message that leaves a member.
@@ -326,7 +352,8 @@ impl Ledger {
         let votes = term > known.term || known.vote == 0 || vote == known.vote;
         rule!(self, votes, "{id:x} had voted for {:x} in term {term}, and starts with {vote:x}", known.vote);
         let written_commit = restored.hard_state.commit();
-        *known = Durable { log: log.clone(), term, vote, commit: 0, written_commit };
+        let applied = restored.applied;
+        *known = Durable { log: log.clone(), term, vote, commit: 0, written_commit, applied };
     }
 
     /// Checks the configuration of a member that was started: at `index`, it must be the one of the last change before.
@@ -340,6 +367,11 @@ impl Ledger {
             None => panic!("{id:x} has members at entry {index}, before any change"),
         }
     }
+}
+
+fn is_removal(entry: &raftpb::Entry) -> bool {
+    let removes = |change: raftpb::ConfChange| change.r#type() == raftpb::ConfChangeType::ConfChangeRemoveNode;
+    entry.r#type() == raftpb::EntryType::EntryConfChange && raftpb::ConfChange::decode(entry.data()).is_ok_and(removes)
 }
 
 fn checksum(entry: &raftpb::Entry) -> u32 {

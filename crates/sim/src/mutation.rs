@@ -14,6 +14,8 @@ pub enum Mutation {
     AcknowledgesBeforeCommit,
     /// A mistake in the threads around the replica: a member that is followed answers questions for a read index at once.
     AnswersObserversAtOnce,
+    /// The same of a sole member, which answers its own clients' reads at once: what it has noted as applied is the end of the last batch.
+    AnswersObserversAtOnceAlone,
     /// A mistake in the threads around the replica: observers are sent what is in the log, committed or not.
     SendsObserversUncommitted,
     /// A mistake in the store: in the code that ships, in a build with the feature `mistakes`.
@@ -25,7 +27,7 @@ pub enum Mutation {
 }
 
 /// The mistakes that every build of the simulator knows.
-const ALWAYS: [Mutation; 21] = [
+const ALWAYS: [Mutation; 23] = [
     Mutation::Replica(Mistake::AcknowledgesBeforeSync),
     Mutation::Replica(Mistake::AcknowledgesAloneBeforeSync),
     Mutation::Replica(Mistake::VotesBeforeDurable),
@@ -40,18 +42,20 @@ const ALWAYS: [Mutation; 21] = [
     Mutation::Replica(Mistake::SkipsChangeRules),
     Mutation::Replica(Mistake::SkipsConfChange),
     Mutation::Replica(Mistake::ForgetsRemovals),
+    Mutation::Replica(Mistake::TellsRemovalsEarly),
     Mutation::Replica(Mistake::ForgetsRenewals),
     Mutation::Replica(Mistake::ExpiresForNextLeader),
     Mutation::Replica(Mistake::ReadsJoinEarlierQuestion),
     Mutation::Replica(Mistake::UrgentInAnyTerm),
     Mutation::Replica(Mistake::EndsLeasesEarly),
     Mutation::AnswersObserversAtOnce,
+    Mutation::AnswersObserversAtOnceAlone,
     Mutation::SendsObserversUncommitted,
 ];
 
 impl Mutation {
     /// The mistakes that every build of the simulator knows.
-    pub fn always() -> [Mutation; 21] {
+    pub fn always() -> [Mutation; 23] {
         ALWAYS
     }
 
@@ -74,6 +78,7 @@ impl Mutation {
             Mutation::ReusesReadContext
             | Mutation::AcknowledgesBeforeCommit
             | Mutation::AnswersObserversAtOnce
+            | Mutation::AnswersObserversAtOnceAlone
             | Mutation::SendsObserversUncommitted => "around replica",
             #[cfg(feature = "mistakes")]
             Mutation::Store(_) => "store",
@@ -84,7 +89,12 @@ impl Mutation {
 
     /// Whether only a run with observers can find it.
     pub fn is_about_observers(self) -> bool {
-        matches!(self, Mutation::AnswersObserversAtOnce | Mutation::SendsObserversUncommitted)
+        matches!(
+            self,
+            Mutation::AnswersObserversAtOnce
+                | Mutation::AnswersObserversAtOnceAlone
+                | Mutation::SendsObserversUncommitted
+        )
     }
 
     /// The issue of etcd that is about this mistake, if it is one that etcd had.
@@ -139,6 +149,7 @@ impl fmt::Debug for Mutation {
             Mutation::ReusesReadContext => f.write_str("ReusesReadContext"),
             Mutation::AcknowledgesBeforeCommit => f.write_str("AcknowledgesBeforeCommit"),
             Mutation::AnswersObserversAtOnce => f.write_str("AnswersObserversAtOnce"),
+            Mutation::AnswersObserversAtOnceAlone => f.write_str("AnswersObserversAtOnceAlone"),
             Mutation::SendsObserversUncommitted => f.write_str("SendsObserversUncommitted"),
             #[cfg(feature = "mistakes")]
             Mutation::Store(mistake) => mistake.fmt(f),

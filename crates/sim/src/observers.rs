@@ -163,6 +163,18 @@ impl World {
         }
         self.feed(number);
         self.become_level(number);
+        self.ask_within_batch(number);
+    }
+
+    /// Has what an observer follows asked for a read index while it applies a batch, of which some is answered and some is not.
+    fn ask_within_batch(&mut self, number: usize) {
+        let observer = &self.observers.all[number];
+        let Some(stream) = observer.stream.as_ref().filter(|stream| stream.has_joined) else { return };
+        let ((from, boot), host) = (stream.from, observer.host);
+        let is_within = self.hosts[from].process(boot).is_some_and(|process| process.machine.is_within_batch());
+        if is_within && self.reaches(from, host) {
+            self.ask(from, Request::ReadIndex);
+        }
     }
 
     /// Why a stream ends; `None` if it does not, or there is none.
@@ -253,7 +265,7 @@ impl World {
             return None;
         }
         let last = own.raft().last_entry();
-        let applied = source.machine.applier.applied_index();
+        let applied = source.machine.noted;
         let stretch = source.raft().stretch(last.0, last.1, applied, 1);
         let differs = source.raft().differs(last.0, &own.raft().tail(last.0), applied);
         let is_same = !matches!(stretch, Stretch::Differs(_)) && differs.is_none();
@@ -321,7 +333,7 @@ impl World {
             return;
         }
         let is_careless = self.env.options.mutation == Some(Mutation::SendsObserversUncommitted);
-        let applied = if is_careless { source.raft().last_entry().0 } else { source.machine.applier.applied_index() };
+        let applied = if is_careless { source.raft().last_entry().0 } else { source.machine.noted };
         let status = source.machine.published;
         let mut message = Message {
             to: Some(self.hosts[host].id),
@@ -369,11 +381,10 @@ impl World {
         let Some(from) = observer.stream.as_ref().map(|stream| stream.from.0) else { return };
         let to = observer.host;
         let Some(process) = self.hosts[from].process.as_mut() else { return };
-        let applier = &mut process.machine.applier;
-        if !applier.can_capture() {
+        if !process.machine.can_capture() {
             return;
         }
-        let export = Arc::new(applier.export());
+        let export = Arc::new(process.machine.applier.export());
         let metadata = SnapshotMetadata {
             conf_state: Some(export.conf_state().clone()),
             index: Some(export.index()),

@@ -81,6 +81,9 @@ impl Plan {
             Some(mutation) => usize::from(mutation.is_about_observers()),
         };
         extras.observers = options.observers.unwrap_or(drawn);
+        // Also wherever somebody wants to have observers.
+        extras.applies_in_strides |= options.observers.is_some() || options.mutation.is_some();
+        extras.applies_in_strides &= extras.observers > 0;
         let mut plan = Plan {
             seed,
             founders,

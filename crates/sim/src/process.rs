@@ -16,7 +16,6 @@ pub(crate) use machine::{Machine, Read, Waiter};
 
 use crate::clock::Clock;
 use crate::env::Env;
-use crate::mutation::Mutation;
 use crate::operation::{Answer, Operation, Request};
 use crate::outbox::Outbox;
 use crate::plan::Form;
@@ -155,7 +154,7 @@ impl Process {
 
     /// Whether the store has everything up to `index`.
     pub(crate) fn has_applied(&self, index: u64) -> bool {
-        self.machine.applier.applied_index() >= index && self.machine.applier.can_capture()
+        self.machine.noted >= index && self.machine.can_capture()
     }
 
     /// Receives a message from a peer.
@@ -205,7 +204,7 @@ impl Process {
         let machine = &mut self.machine;
         let Operation { request_id: id, ref request, .. } = env.history.operations[operation];
         let request = request.clone();
-        let applied = machine.applier.applied_index();
+        let applied = machine.noted;
         if machine.outbox.as_ref().is_some_and(|outbox| !outbox.serves(&request, applied)) {
             return env.answer(operation, Answer::Refused);
         }
@@ -227,10 +226,7 @@ impl Process {
             Request::Read { range, linearizable } if !linearizable || machine.published.serves_local_reads() => {
                 machine.read(env, operation, &range);
             }
-            Request::ReadIndex
-                if machine.published.serves_local_reads()
-                    || (env.options.mutation == Some(Mutation::AnswersObserversAtOnce) && machine.outbox.is_none()) =>
-            {
+            Request::ReadIndex if machine.answers_observers_at_once(env) => {
                 env.answer(operation, Answer::ReadIndex { applied });
             }
             Request::Read { .. } | Request::ReadIndex => {

@@ -15,6 +15,10 @@ use store::{Response, Sink};
 /// Errors of a disk, as Linux numbers them.
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
+/// Entries of a stride, in runs whose batches are applied in strides.
+const STRIDE_MAX: u64 = 2;
+/// The longest time between two strides, at least.
+const STRIDE_PAUSE_US: u64 = 4_000;
 /// The end of the names of the store's files that are not needed any more.
 const INTAKE_SUFFIX: &str = ".intake";
 
@@ -55,7 +59,11 @@ impl Machine {
     pub(super) fn apply(&mut self, env: &mut Env, entries: Vec<raftpb::Entry>) -> Result<(), PowerCut> {
         let was_idle = self.applying.is_idle();
         match self.applying.offer(entries, || ()) {
-            Some(entries) => self.apply_normal(env, &entries),
+            Some(entries) => {
+                self.apply_normal(env, &entries)?;
+                self.note_applied();
+                Ok(())
+            }
             None if was_idle => {
                 self.apply_later(env);
                 Ok(())
@@ -65,19 +73,46 @@ impl Machine {
     }
 
     fn apply_later(&self, env: &mut Env) {
-        let delay_us = env.random.below(env.plan.apply_us.max(1)) + 1;
+        let longest_us = env.plan.apply_us.max(if self.under_way.is_empty() { 1 } else { STRIDE_PAUSE_US });
+        let delay_us = env.random.below(longest_us) + 1;
         env.after(delay_us, Event::Apply { host: self.host, boot: self.boot });
     }
 
-    /// Applies the next batch on the apply thread.
+    /// Applies the next batch on the apply thread, or the next stride of the batch under way.
     pub(super) fn apply_next(&mut self, env: &mut Env) -> Result<(), PowerCut> {
-        let Some((entries, _)) = self.applying.take() else { return Ok(()) };
+        if self.under_way.is_empty() {
+            let Some((entries, _)) = self.applying.take() else { return Ok(()) };
+            self.under_way = entries.into();
+        }
+        let mut stride = self.under_way.len();
+        if env.plan.extras.applies_in_strides {
+            stride = stride.min(1 + env.random.below(STRIDE_MAX) as usize);
+        }
+        let entries: Vec<raftpb::Entry> = self.under_way.drain(..stride).collect();
         self.apply_normal(env, &entries)?;
-        self.applying.done();
+        if self.under_way.is_empty() {
+            self.note_applied();
+            self.applying.done();
+        }
         if !self.applying.is_idle() {
             self.apply_later(env);
         }
         Ok(())
+    }
+
+    /// Notes for all threads what is applied: once per batch, whose entries are seen and answered before.
+    pub(super) fn note_applied(&mut self) {
+        self.noted = self.applier.applied_index();
+    }
+
+    /// Whether a part of a batch is applied, and not all of it.
+    pub(crate) fn is_within_batch(&self) -> bool {
+        !self.under_way.is_empty()
+    }
+
+    /// Whether the state can be captured: not in the middle of a batch.
+    pub(crate) fn can_capture(&self) -> bool {
+        !self.is_within_batch() && self.applier.can_capture()
     }
 
     fn apply_normal(&mut self, env: &mut Env, entries: &[raftpb::Entry]) -> Result<(), PowerCut> {
@@ -163,7 +198,7 @@ impl Machine {
     pub(super) fn checkpoint_if_due(&mut self, env: &mut Env) {
         let now = Duration::from_micros(env.now_us);
         let is_due = self.checkpoint.is_due(self.applier.applied_index(), false, now);
-        if is_due && self.captured.is_none() && self.applier.can_capture() {
+        if is_due && self.captured.is_none() && self.can_capture() {
             let job = self.applier.checkpoint();
             self.checkpoint.taken(job.applied_index(), now);
             self.captured = Some(job);

@@ -21,7 +21,7 @@ use replica::{
     ApplyQueue, CheckpointDue, CheckpointPace, Inputs, Lessor, Member, Mistake, Note, Now, Observed, Pending, Proof,
     Proposal, ReadIndex, Status, Tokens, Work,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,6 +73,10 @@ pub(crate) struct Machine {
     pub(crate) pending: Pending<Waiter>,
     reads: ReadIndex<Read>,
     pub(crate) applying: ApplyQueue<()>,
+    /// What is left of the batch that is being applied.
+    pub(super) under_way: VecDeque<Entry>,
+    /// What all threads know to be applied.
+    pub(crate) noted: u64,
     /// The status that the threads of connections see.
     pub(crate) published: Status,
     pub(crate) checkpoint: CheckpointDue,
@@ -129,6 +133,8 @@ impl Machine {
             pending: Pending::default(),
             reads: ReadIndex::default(),
             applying: ApplyQueue::new(in_place_entries_max),
+            under_way: VecDeque::new(),
+            noted: tokens_from,
             published: raft.status(),
             captured: None,
             release: None,
@@ -161,6 +167,15 @@ impl Machine {
         }
     }
 
+    /// Whether a question for a read index is answered without one.
+    pub(super) fn answers_observers_at_once(&self, env: &Env) -> bool {
+        match env.options.mutation {
+            Some(Mutation::AnswersObserversAtOnce) => self.outbox.is_none(),
+            Some(Mutation::AnswersObserversAtOnceAlone) => self.published.serves_local_reads(),
+            _ => false,
+        }
+    }
+
     /// Reports no leader any more: the member has been without contact for too long.
     pub(super) fn lose_leader(&mut self) {
         (self.published.serves_reads, self.published.leader) = (false, 0);
@@ -172,8 +187,7 @@ impl Machine {
         match env.history.operations[read.operation].request.clone() {
             Request::Read { range, .. } => self.read(env, read.operation, &range),
             Request::ReadIndex => {
-                let applied = self.applier.applied_index();
-                env.answer(read.operation, Answer::ReadIndex { applied });
+                env.answer(read.operation, Answer::ReadIndex { applied: self.noted });
             }
             Request::KeepAlive { lease } => {
                 self.lessor.confirm(read.asked_us / 1000);
@@ -295,6 +309,7 @@ impl replica::Shell for Shell<'_> {
             let told = messages.iter().map(|message| message.commit()).max().unwrap_or_default();
             assert!(told <= applied, "{:x} reads by itself up to {applied}, and tells of {told}", self.machine.id);
         }
+        self.env.ledger.tells(self.machine.id, &self.machine.log, &messages);
         self.env.send(self.machine.id, messages);
     }
 
@@ -304,7 +319,7 @@ impl replica::Shell for Shell<'_> {
     }
 
     fn applied(&self) -> u64 {
-        self.machine.applier.applied_index()
+        self.machine.noted
     }
 
     fn apply_queue_bytes(&self) -> usize {
@@ -329,12 +344,15 @@ impl replica::Shell for Shell<'_> {
         entry: &Entry,
         take_effect: impl FnMut(&ConfChange) -> Option<ConfState>,
     ) -> Result<(), PowerCut> {
-        self.machine.apply_entries(self.env, std::slice::from_ref(entry), take_effect)
+        self.machine.apply_entries(self.env, std::slice::from_ref(entry), take_effect)?;
+        self.machine.note_applied();
+        Ok(())
     }
 
     fn install(&mut self, prepared: Prepared, metadata: &SnapshotMetadata) -> Result<(), PowerCut> {
         let (machine, index) = (&mut *self.machine, metadata.index());
         disk_result(&machine.disk, machine.applier.install(prepared))?;
+        machine.note_applied();
         machine.checkpoint.taken(index, Duration::from_micros(self.env.now_us));
         trace!(self.env, "{} installed the snapshot at {index}", machine.host);
         // The configuration in Raft comes from the message and not from the data.
@@ -352,7 +370,7 @@ impl replica::Shell for Shell<'_> {
     }
 
     fn export(&mut self) -> Option<Export> {
-        self.machine.applier.can_capture().then(|| self.machine.applier.export())
+        self.machine.can_capture().then(|| self.machine.applier.export())
     }
 
     fn may_change(&mut self, change: &ConfChange) -> Result<(), api::Error> {
