@@ -92,10 +92,15 @@ func ask(t *testing.T, client *http.Client, server *harness.Server, q question) 
 		}
 	}
 	if strings.HasPrefix(found.headers["Content-Type"], "application/json") {
-		// Go's protobuf chooses the blank behind "proto:" anew for every build.
-		found.body = parse(t, strings.ReplaceAll(string(body), "\u00a0", " "))
+		found.body = parse(t, plainBlanks(string(body)))
 	}
 	return found
+}
+
+// plainBlanks undoes what Go's protobuf chooses anew for every build: the
+// blank behind "proto:".
+func plainBlanks(text string) string {
+	return strings.ReplaceAll(text, "\u00a0", " ")
 }
 
 // parse reads the JSON values of a body and masks them.

@@ -40,7 +40,7 @@ func hear(t *testing.T, socket *websocket.Conn) any {
 		t.Fatal(err)
 	}
 	var value any
-	if err := json.Unmarshal([]byte(text), &value); err != nil {
+	if err := json.Unmarshal([]byte(plainBlanks(text)), &value); err != nil {
 		t.Fatalf("%v: %q", err, text)
 	}
 	return mask(value)
