@@ -207,9 +207,13 @@ impl Adoption<'_> {
 
     /// Puts the new data in place. etcd's `member` has its new name already.
     fn finish(&self, name: &str) -> Result<(), Error> {
-        let staged = self.staging().join("member");
+        let (staged, member) = (self.staging().join("member"), self.data_dir.join("member"));
         if staged.exists() {
-            rename(&staged, &self.data_dir.join("member"))?;
+            rename(&staged, &member)?;
+        } else if !member.join("snap").is_file() {
+            // A start would found a member that has forgotten what it acknowledged.
+            let text = format!("neither `{}` nor `{}` holds the new data", staged.display(), member.display());
+            return Err(Error::Refused(text));
         }
         self.steps.next()?;
         if let (Some(wal_dir), Some(staged)) = (self.wal_dir, self.staging_wal()) {

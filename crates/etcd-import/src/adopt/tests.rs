@@ -129,6 +129,26 @@ fn an_etcd_that_was_started_on_half_an_adoption_is_not_thrown_away() {
     assert_eq!(read(&scratch.data_dir().join("member/snap/db")), "another");
 }
 
+/// A start on nothing would be one of a member that has forgotten what it acknowledged.
+#[test]
+fn an_adoption_whose_data_is_gone_is_not_finished() {
+    for has_wal_dir in [false, true] {
+        let scratch = Scratch::new(&format!("gone-{has_wal_dir}"));
+        scratch.etcds(has_wal_dir);
+        // Killed once the new `member` was in its place.
+        assert!(scratch.attempt(has_wal_dir, true, 3).is_err());
+        let (member, aside) = (scratch.data_dir().join("member"), scratch.0.join("aside"));
+        fs::rename(&member, &aside).unwrap();
+        for _ in 0..2 {
+            let error = scratch.attempt(has_wal_dir, true, usize::MAX).unwrap_err().to_string();
+            assert!(error.contains("holds the new data"), "{error}");
+        }
+        fs::rename(&aside, &member).unwrap();
+        scratch.attempt(has_wal_dir, false, usize::MAX).unwrap().unwrap();
+        scratch.check_adopted(has_wal_dir);
+    }
+}
+
 #[test]
 fn only_etcds_data_is_adopted() {
     let scratch = Scratch::new("none");
