@@ -23,6 +23,12 @@ type rawCall struct {
 // back. open leaves the client's side of the stream open (for a watch).
 func call(t testing.TB, address, path string, message proto.Message, open bool) *rawCall {
 	t.Helper()
+	return callAfter(t, greeting(), address, path, message, open)
+}
+
+// callAfter is a call whose client begins with other words.
+func callAfter(t testing.TB, out []byte, address, path string, message proto.Message, open bool) *rawCall {
+	t.Helper()
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +44,6 @@ func call(t testing.TB, address, path string, message proto.Message, open bool) 
 	binary.BigEndian.PutUint32(frame[1:], uint32(len(body)))
 	frame = append(frame, body...)
 
-	out := greeting()
 	out = appendFrame(out, 1, 4, 1, headerBlock(address, path))
 	for len(frame) > 16384 {
 		out = appendFrame(out, 0, 0, 1, frame[:16384])
@@ -60,6 +65,19 @@ func greeting() []byte {
 	out := []byte(clientPreface)
 	out = appendFrame(out, 4, 0, 0, []byte{0, 4, 0x7f, 0xff, 0xff, 0xff})
 	return appendFrame(out, 8, 0, 0, []byte{0x7f, 0xff, 0, 0})
+}
+
+// shutGreeting is the preface of a client that lets nothing through.
+func shutGreeting() []byte {
+	return appendFrame([]byte(clientPreface), 4, 0, 0, []byte{0, 4, 0, 0, 0, 0})
+}
+
+// openUp grants such a client's call the largest windows there are.
+func (c *rawCall) openUp() error {
+	const more = 1<<31 - 1 - 65535
+	window := binary.BigEndian.AppendUint32(nil, more)
+	_, err := c.conn.Write(appendFrame(appendFrame(nil, 8, 0, 0, window), 8, 0, 1, window))
+	return err
 }
 
 func appendFrame(out []byte, kind, flags byte, stream uint32, payload []byte) []byte {

@@ -53,6 +53,9 @@ pub const WATCH_QUEUE_EVENTS_MAX: usize = 8_192;
 /// Bytes of events that one watch stream builds before it sends them, with those of one watcher more: many watches of overlapping
 /// ranges must not multiply a large revision in memory.
 pub const WATCH_DELIVERY_BYTES_MAX: usize = 16 << 20;
+/// Bytes of events that one watch stream builds without asking the budget. Large values are not built: they are sent from where they
+/// are stored.
+pub const WATCH_BYTES_FREE: usize = 64 * 1024;
 /// Pairs of an event and a watch that wants it, of one revision, that the applier looks at. Streams look for the others themselves.
 pub const WATCH_ROUTE_HITS_MAX: usize = 1 << 20;
 /// Default of `--max-watches`: watches of all clients.

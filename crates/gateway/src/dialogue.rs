@@ -20,10 +20,12 @@ pub(crate) async fn answer(
     service: &dyn Service,
     target: Target,
     call: LocalCall,
+    limits: &Limits,
     message: Bytes,
     responder: HttpResponder,
 ) {
     let mut lines = Lines::new(responder);
+    let client = call.peer.address;
     let mut stream = match call.stream(service) {
         Ok(stream) => stream,
         Err(status) => return lines.end(status).await,
@@ -37,7 +39,7 @@ pub(crate) async fn answer(
         };
         match next {
             Ok(reply) => {
-                if lines.send(reply, &target).await.is_err() {
+                if lines.send(reply, &target, limits, client).await.is_err() {
                     return;
                 }
             }
@@ -86,7 +88,7 @@ pub(crate) async fn converse(
         match next {
             Ok(reply) => {
                 let began = Instant::now();
-                if lines.send(reply, &target).await.is_err() {
+                if lines.send(reply, &target, limits, client).await.is_err() {
                     return;
                 }
                 pace.pass(began.elapsed());
@@ -223,7 +225,11 @@ impl Lines {
         }
     }
 
-    async fn send(&mut self, message: Bytes, target: &Target) -> Result<(), Gone> {
+    async fn send(&mut self, reply: Reply, target: &Target, limits: &Limits, client: Address) -> Result<(), Gone> {
+        let message = tokio::select! {
+            gathered = limits.gather(reply, client) => gathered.map_err(|_| Gone)?,
+            () = self.gone() => return Err(Gone),
+        };
         if let Some(responder) = self.responder.take() {
             self.body = Some(responder.begin(head()));
         }

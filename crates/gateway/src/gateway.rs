@@ -66,7 +66,7 @@ impl Gateway {
             if target.kind == Kind::Unary {
                 unary::answer(&*service, target, call, &limits, message, responder).await;
             } else {
-                dialogue::answer(&*service, target, call, message, responder).await;
+                dialogue::answer(&*service, target, call, &limits, message, responder).await;
             }
         }));
     }

@@ -62,7 +62,7 @@ pub(crate) async fn answer(
     };
     let claimed = match answered {
         Ok(reply) => {
-            let bytes = element_bytes(&reply, &target);
+            let bytes = element_bytes(&reply, &target, limits);
             limits.claim_element(bytes, client).await.map(|claim| (claim, reply))
         }
         Err(status) => Err(status),

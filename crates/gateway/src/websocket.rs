@@ -310,7 +310,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
             Err(status) => Err(status),
         };
         match answered {
-            Ok(reply) => match limits.claim_element(element_bytes(&reply, &target), client).await {
+            Ok(reply) => match limits.claim_element(element_bytes(&reply, &target, limits), client).await {
                 Ok(_claim) => self.send_reply(b"", reply, b"", (&target, limits, client), error_json).await,
                 Err(status) => self.send(error_json(&status)).await,
             },
@@ -366,8 +366,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
             };
             match next {
                 Ok(reply) => {
+                    let reply = match limits.gather(reply, client).await {
+                        Ok(message) => Reply::Whole(message),
+                        Err(status) => return self.send(trimmed_line(&status)).await,
+                    };
                     let with = (&target, limits, client);
-                    self.send_reply(b"{\"result\":", Reply::Whole(reply), b"}", with, trimmed_line).await?;
+                    self.send_reply(b"{\"result\":", reply, b"}", with, trimmed_line).await?;
                 }
                 Err(status) if status == Status::OK => return Ok(()),
                 Err(status) => return self.send(trimmed_line(&status)).await,

@@ -45,8 +45,8 @@ mod sync;
 
 pub use grpc::timeout::parse as parse_timeout;
 pub use grpc::{
-    BodySender, Call, Gone, HttpResponder, Kind, LocalCall, LocalReply, LocalStream, Metadata, Method, Outbound, Reply,
-    RequestBody, Responder, Service, Source, Status, StreamCall, StreamHandler,
+    BodySender, Call, Chunks, Gone, HttpResponder, Kind, LocalCall, LocalReply, LocalStream, Metadata, Method,
+    Outbound, Reply, RequestBody, Responder, Service, Source, Status, StreamCall, StreamHandler,
 };
 pub use http1::{Upgrade, Upgraded};
 #[cfg(feature = "driver")]

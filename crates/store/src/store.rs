@@ -324,7 +324,8 @@ impl History for Store {
             if found.rev.main > to {
                 return;
             }
-            let record = Record { rev: found.rev, tombstone: found.tombstone, stored: found.bytes() };
+            let share = || found.value().into_bytes();
+            let record = Record { rev: found.rev, tombstone: found.tombstone, stored: found.bytes(), share: &share };
             if visit(record).is_break() {
                 return;
             }

@@ -90,7 +90,7 @@ pub struct LocalStream {
     flow: Outflow,
     /// What of it is in the sum of all connections.
     held: HeldPart,
-    /// Length of the reply that was taken last: the caller still has it when it asks for the next one.
+    /// What counts of the reply that was taken last: the caller still has it when it asks for the next one.
     taken_bytes: usize,
     bell: Arc<Bell>,
     /// The handler has found no room.
@@ -135,18 +135,19 @@ impl LocalStream {
     }
 
     /// The next reply; or the status that the call has ended with, OK included.
-    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Status>> {
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Reply, Status>> {
         self.taken_bytes = 0;
         let next = self.poll_reply(cx);
         self.tell_held();
         next
     }
 
-    fn poll_reply(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Status>> {
+    fn poll_reply(&mut self, cx: &mut Context<'_>) -> Poll<Result<Reply, Status>> {
         loop {
-            if let Some(message) = self.flow.pop() {
-                self.taken_bytes = message.len();
-                return Poll::Ready(Ok(message));
+            let before = self.flow.left();
+            if let Some(reply) = self.flow.pop() {
+                self.taken_bytes = before.saturating_sub(self.flow.left());
+                return Poll::Ready(Ok(reply));
             }
             if let Some(status) = self.flow.take_status() {
                 self.handler = None;
@@ -171,7 +172,7 @@ impl LocalStream {
     }
 
     /// The same as a future, which may be dropped without losing a reply.
-    pub async fn next(&mut self) -> Result<Bytes, Status> {
+    pub async fn next(&mut self) -> Result<Reply, Status> {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 
@@ -313,7 +314,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         for stream in &mut streams {
             for _ in 0..100 {
-                assert_eq!(runtime.block_on(stream.next()).map(|message| message.len()), Ok(MESSAGE_BYTES));
+                assert_eq!(runtime.block_on(stream.next()).map(|reply| reply.len()), Ok(MESSAGE_BYTES));
                 assert!(stream.held.sum().bytes() >= MESSAGE_BYTES);
             }
         }

@@ -21,7 +21,7 @@ pub use local::{LocalCall, LocalStream};
 pub use metadata::Metadata;
 pub use outbound::Outbound;
 pub use pipe::{BodySender, Gone};
-pub use reply::{Reply, Source};
+pub use reply::{Chunks, Reply, Source};
 pub use responder::{HttpResponder, LocalReply, Responder};
 pub use service::{Call, Kind, Method, Service, StreamCall, StreamHandler};
 pub use status::Status;

@@ -6,8 +6,8 @@ use api::Code;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, StatusCode};
 
-use crate::Status;
 use crate::http2::outflow::Outflow;
+use crate::{Reply, Status};
 
 /// Where the handler of a stream puts its messages.
 pub struct Outbound<'a> {
@@ -41,6 +41,19 @@ impl<'a> Outbound<'a> {
         if self.flow.push(message) {
             self.messages = self.messages.saturating_add(1);
             self.bytes = self.bytes.saturating_add(len);
+        }
+    }
+
+    /// Queues a message as a reply. Of one in parts, what is made of it at once counts among what is queued.
+    pub fn send_reply(&mut self, reply: Reply) {
+        match reply {
+            Reply::Whole(message) => self.send(message),
+            Reply::Parts { len, source } => {
+                if self.flow.push_parts(len, source) {
+                    self.messages = self.messages.saturating_add(1);
+                    self.bytes = self.bytes.saturating_add(len);
+                }
+            }
         }
     }
 
@@ -81,6 +94,7 @@ impl fmt::Debug for Outbound<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Chunks;
     use crate::http2::outflow::Opening;
 
     #[test]
@@ -90,13 +104,17 @@ mod tests {
         let all: Vec<Bytes> = sizes.iter().enumerate().map(|(at, size)| vec![at as u8; *size].into()).collect();
         for (at, message) in all.iter().enumerate() {
             let mut out = Outbound::new(&mut flow);
-            match at % 2 {
+            match at % 3 {
                 0 => out.send(message.clone()),
+                1 => {
+                    let chunks: Chunks = message.chunks(1_000).map(Bytes::copy_from_slice).collect();
+                    out.send_reply(chunks.into_reply());
+                }
                 _ => out.message(message.len()).extend_from_slice(message),
             }
             assert_eq!(out.counts(), (1, message.len()));
         }
-        let popped: Vec<Bytes> = std::iter::from_fn(|| flow.pop()).collect();
+        let popped: Vec<Bytes> = std::iter::from_fn(|| flow.pop()?.into_whole()).collect();
         assert_eq!(popped, all);
         assert_eq!(flow.held_bytes(), 0);
     }
@@ -109,7 +127,8 @@ mod tests {
         out.message(api::limits::SEND_BYTES_MAX + 1).extend_from_slice(b"lost");
         out.message(3).extend_from_slice(b"def");
         assert_eq!(out.counts(), (1, 3));
-        assert_eq!((flow.pop(), flow.pop()), (Some("abc".into()), None));
+        assert_eq!(flow.pop().and_then(Reply::into_whole), Some("abc".into()));
+        assert!(flow.pop().is_none());
         assert_eq!(flow.take_status().map(|status| status.code), Some(api::Code::ResourceExhausted));
     }
 
@@ -120,6 +139,7 @@ mod tests {
         let mut out = Outbound::new(&mut flow);
         out.message(3).extend_from_slice(b"abc");
         out.send(Bytes::from_static(b"def"));
-        assert_eq!((out.counts(), flow.pop()), ((0, 0), None));
+        assert_eq!(out.counts(), (0, 0));
+        assert!(flow.pop().is_none());
     }
 }

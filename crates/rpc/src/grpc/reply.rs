@@ -1,6 +1,9 @@
 //! The reply to a unary call.
 
-use bytes::Bytes;
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+use contain::Outside;
 
 /// A reply message without its length prefix.
 pub enum Reply {
@@ -19,6 +22,63 @@ pub enum Reply {
 pub trait Source: Send {
     /// The next piece, at most `bytes_max` long and not empty; `None` after the last.
     fn next(&mut self, bytes_max: usize) -> Option<Bytes>;
+}
+
+/// A message that lies in several places and is sent from there.
+#[derive(Debug, Default)]
+pub struct Chunks {
+    queue: VecDeque<Bytes>,
+    len: usize,
+}
+
+impl Chunks {
+    /// Bytes of all of it.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is nothing.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Appends what is not empty.
+    pub fn push(&mut self, chunk: Bytes) {
+        if !chunk.is_empty() {
+            self.len = self.len.saturating_add(chunk.len());
+            self.queue.push_back(chunk);
+        }
+    }
+
+    /// The message as a reply.
+    pub fn into_reply(self) -> Reply {
+        Reply::Parts { len: self.len, source: Box::new(self) }
+    }
+}
+
+impl FromIterator<Bytes> for Chunks {
+    fn from_iter<T: IntoIterator<Item = Bytes>>(chunks: T) -> Chunks {
+        let mut all = Chunks::default();
+        chunks.into_iter().for_each(|chunk| all.push(chunk));
+        all
+    }
+}
+
+impl Source for Chunks {
+    fn next(&mut self, bytes_max: usize) -> Option<Bytes> {
+        let mut piece = self.queue.pop_front()?;
+        if piece.len() > bytes_max {
+            let rest = piece.split_off(bytes_max);
+            self.queue.push_front(rest);
+        }
+        Some(piece)
+    }
+}
+
+impl Source for Outside<Box<dyn Source>> {
+    fn next(&mut self, bytes_max: usize) -> Option<Bytes> {
+        self.call(|source| source.next(bytes_max))
+    }
 }
 
 impl std::fmt::Debug for Reply {
@@ -42,5 +102,19 @@ impl Reply {
     /// Whether the message is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The whole message, put together where it comes in parts; `None` if its source ends before its length.
+    pub fn into_whole(self) -> Option<Bytes> {
+        let (len, mut source) = match self {
+            Reply::Whole(message) => return Some(message),
+            Reply::Parts { len, source } => (len, source),
+        };
+        let mut all = BytesMut::with_capacity(len);
+        while all.len() < len {
+            let piece = source.next(len.saturating_sub(all.len())).filter(|piece| !piece.is_empty())?;
+            all.extend_from_slice(&piece);
+        }
+        Some(all.freeze())
     }
 }

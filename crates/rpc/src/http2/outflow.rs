@@ -104,7 +104,11 @@ struct Current {
 
 enum Body {
     Bytes(Bytes),
-    Source(Outside<Box<dyn Source>>),
+    Source {
+        source: Outside<Box<dyn Source>>,
+        /// What it counts among the queued bytes until its end.
+        queued: usize,
+    },
 }
 
 /// How a response ends.
@@ -262,7 +266,7 @@ impl Outflow {
     }
 
     /// Takes the next message out, for a caller within the process.
-    pub(crate) fn pop(&mut self) -> Option<Bytes> {
+    pub(crate) fn pop(&mut self) -> Option<Reply> {
         if let Item::Block(block) = self.queue.front_mut()?
             && let [_, a, b, c, d, ..] = block[..]
         {
@@ -273,11 +277,15 @@ impl Outflow {
                 self.queue.pop_front();
             }
             self.unqueue(PREFIX_BYTES.saturating_add(len));
-            return Some(message);
+            return Some(Reply::Whole(message));
         }
-        let Item::Message(message) = self.queue.pop_front()? else { return None };
-        self.unqueue(message.len());
-        Some(message)
+        let item = self.queue.pop_front()?;
+        self.unqueue(item.queued_bytes());
+        match item {
+            Item::Message(message) => Some(Reply::Whole(message)),
+            Item::Parts { len, source } => Some(Reply::Parts { len, source: Box::new(source) }),
+            Item::Block(_) | Item::Raw(_) => None,
+        }
     }
 
     /// Subtracts `bytes` that were taken out of the queue.
@@ -334,11 +342,10 @@ impl Outflow {
             };
             let is_over = current.len() == 0;
             self.window = self.window.saturating_sub(piece.len() as i64);
-            // A source shorter than `PARTS_BYTES` was added with its length; it is alone in its queue.
             self.queued_bytes = self.queued_bytes.saturating_sub(match current.body {
                 Body::Bytes(_) => piece.body.len(),
-                Body::Source(_) if is_over => PARTS_BYTES,
-                Body::Source(_) => 0,
+                Body::Source { queued, .. } if is_over => queued,
+                Body::Source { .. } => 0,
             });
             let front = current.front(&piece);
             // A body that is no message ends with its last byte.
@@ -362,7 +369,8 @@ impl Outflow {
             }
             Item::Block(messages) => Current::raw(messages.freeze()),
             Item::Parts { len, source } => {
-                Current { prefix: prefix(len), prefix_at: 0, left: len, body: Body::Source(source) }
+                let body = Body::Source { source, queued: PARTS_BYTES.min(len) };
+                Current { prefix: prefix(len), prefix_at: 0, left: len, body }
             }
             Item::Raw(body) => Current::raw(body),
         });
@@ -392,6 +400,17 @@ impl Outflow {
         }
         self.queued_bytes = self.queued_bytes.saturating_add(message.len());
         self.queue.push_back(if self.is_raw { Item::Raw(message) } else { Item::Message(message) });
+        true
+    }
+
+    /// Queues a message that `source` makes. False after the end, and if it is too large.
+    pub(crate) fn push_parts(&mut self, len: usize, source: Box<dyn Source>) -> bool {
+        if !self.takes(len) {
+            return false;
+        }
+        let item = Item::Parts { len, source: Outside::new(source) };
+        self.queued_bytes = self.queued_bytes.saturating_add(item.queued_bytes());
+        self.queue.push_back(item);
         true
     }
 
@@ -522,7 +541,7 @@ impl Current {
         let body = match &mut self.body {
             _ if body_max == 0 => Bytes::new(),
             Body::Bytes(bytes) => bytes.split_to(body_max),
-            Body::Source(source) => {
+            Body::Source { source, .. } => {
                 let piece = source.call(|source| source.next(body_max))?;
                 assert!(piece.len() <= body_max, "a source gave {} of at most {body_max} bytes", piece.len());
                 if piece.is_empty() {

@@ -62,7 +62,7 @@ use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::observer::{Followers, Link};
 use crate::overload::{Class, Refusals};
-use crate::services::{ProgressStreams, Shares};
+use crate::services::{LateRooms, ProgressStreams, Shares};
 use crate::system::End;
 use crate::tls::Tls;
 use api::etcdserverpb::ResponseHeader;
@@ -127,6 +127,8 @@ pub struct Node {
     pub(crate) client_shares: Option<Arc<ClientShares>>,
     /// Watch streams that get progress notifications.
     pub(crate) progress_streams: ProgressStreams,
+    /// Streams that ask again for memory for their events.
+    pub(crate) late_rooms: LateRooms,
     /// Takes spans if tracing is on.
     pub(crate) tracer: Option<Arc<Tracer>>,
     /// Receives the reason when this member has to end.

@@ -347,6 +347,7 @@ pub(crate) fn start_on(
         tls,
         leaderless: Default::default(),
         progress_streams: Default::default(),
+        late_rooms: Default::default(),
         watches: Shares::new(config.transport.watches_max, config.transport.connection_watches_max),
         client_shares: client_shares(&config),
         tracer: config.tracing.clone().map(|options| Arc::new(Tracer::new(options))),

@@ -7,14 +7,15 @@ use super::reply::{decode, encode, refuse};
 use crate::auth::Asking;
 use crate::auth::rules::Parts;
 use crate::node::Node;
-use api::Code;
 use api::etcdserverpb::{RangeRequest, ResponseHeader};
+use api::mvccpb::KeyValue;
 use api::v3electionpb::{
     CampaignRequest, CampaignResponse, LeaderKey, LeaderRequest, LeaderResponse, ProclaimRequest, ProclaimResponse,
     ResignRequest, ResignResponse,
 };
-use bytes::Bytes;
-use rpc::{Call, Responder, Status};
+use api::{Code, Message, varint};
+use bytes::{Bytes, BytesMut};
+use rpc::{Call, Chunks, Reply, Responder, Status};
 use std::sync::Arc;
 
 pub(super) fn campaign(
@@ -149,11 +150,37 @@ pub(super) fn leader(_: &Arc<LockQueue>, node: &Arc<Node>, call: Call, asking: A
     };
     LocalClient::new(node, asking).range(oldest(&prefix(&request.name)), move |answer| {
         responder.send(answer.and_then(|found| match found.kvs.into_iter().next() {
-            Some(pair) => encode(&LeaderResponse { header: found.header, kv: Some(pair) }),
+            Some(pair) => Ok(leader_response(found.header, pair)),
             None => Err(Status::new(Code::Unknown, "election: no leader")),
         }));
     });
 }
+
+/// Values from this size on are sent from where they lie.
+const LARGE_BYTES_MIN: usize = 16 * 1024;
+
+/// The response that names a leader.
+pub(super) fn leader_response(header: Option<ResponseHeader>, pair: KeyValue) -> Reply {
+    if pair.value.len() < LARGE_BYTES_MIN {
+        return Reply::Whole(LeaderResponse { header, kv: Some(pair) }.encode_to_vec().into());
+    }
+    let len = pair.encoded_len();
+    let mut front = BytesMut::from(&LeaderResponse { header, kv: None }.encode_to_vec()[..]);
+    varint::put_delimited(&mut front, LEADER_KV, len);
+    let KeyValue { value, lease, .. } = &pair;
+    let (value, lease) = (value.clone(), *lease);
+    // This cannot fail: the buffer grows.
+    KeyValue { value: Bytes::new(), lease: 0, ..pair }.encode_raw(&mut front);
+    varint::put_delimited(&mut front, KV_VALUE, value.len());
+    let mut tail = BytesMut::new();
+    varint::put_nonzero(&mut tail, KV_LEASE, lease as u64);
+    [front.freeze(), value, tail.freeze()].into_iter().collect::<Chunks>().into_reply()
+}
+
+/// The field `kv` of `LeaderResponse`; the fields `value` and `lease` of `KeyValue`, its last.
+const LEADER_KV: u32 = 2;
+const KV_VALUE: u32 = 5;
+const KV_LEASE: u32 = 6;
 
 pub(super) fn resign(_: &Arc<LockQueue>, node: &Arc<Node>, call: Call, asking: Asking<Parts>, responder: Responder) {
     let decoded = decode::<ResignRequest>(call.message).and_then(|request| of_leader(request.leader));
@@ -166,4 +193,31 @@ pub(super) fn resign(_: &Arc<LockQueue>, node: &Arc<Node>, call: Call, asking: A
     LocalClient::new(node, asking).txn(&request, move |answer| {
         responder.send(answer.and_then(|txn| encode(&ResignResponse { header: txn.header })));
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_value_is_sent_from_where_it_lies() {
+        let header = Some(ResponseHeader { cluster_id: 1, member_id: 2, revision: 3, raft_term: 4 });
+        for len in [0, 1, LARGE_BYTES_MIN - 1, LARGE_BYTES_MIN, 1 << 20] {
+            for lease in [0, -1, 7] {
+                let value = Bytes::from(vec![7; len]);
+                let pair = KeyValue {
+                    key: "k".into(),
+                    create_revision: 5,
+                    mod_revision: 6,
+                    version: 2,
+                    value: value.clone(),
+                    lease,
+                };
+                let wanted = LeaderResponse { header, kv: Some(pair.clone()) }.encode_to_vec();
+                let reply = leader_response(header, pair);
+                assert_eq!((reply.len(), matches!(reply, Reply::Parts { .. })), (wanted.len(), len >= LARGE_BYTES_MIN));
+                assert_eq!(reply.into_whole().expect("whole"), wanted);
+            }
+        }
+    }
 }

@@ -5,6 +5,7 @@
 
 use super::auth_retry::Tries;
 use super::reply::complete;
+use super::rooms::Rooms;
 use crate::auth::rules::Parts;
 use crate::auth::{Asking, Permitted, Rule};
 use crate::node::{self, Node, Weight};
@@ -15,11 +16,12 @@ use api::etcdserverpb::{
     TxnRequest, TxnResponse, WatchResponse, request_op::Request,
 };
 use api::{Code, Error, KeyRange, Message, RaftRequest, check};
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use rpc::Status;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use store::Response;
-use store::watch::{Hub, Sink, WatchStream};
+use store::watch::{Chunks, Hub, Room, Sink, WatchStream};
 
 /// Lifetime of the lease that a call without one gets.
 const SESSION_TTL_SECONDS: i64 = 60;
@@ -221,11 +223,17 @@ impl LocalClient {
         })
     }
 
-    /// The next response of a watch; `None` when there is none now.
-    pub(super) fn read_watch(&self, watch: &mut WatchStream) -> Option<Answer<WatchResponse>> {
-        let mut response = Single::default();
+    /// The next response of a watch; `None` when there is none now. Large values are not copied. With `rooms`, what is copied is claimed
+    /// there first.
+    pub(super) fn read_watch(&self, watch: &mut WatchStream, rooms: Option<&Rooms>) -> Option<Answer<WatchResponse>> {
+        let mut response = Single { front: BytesMut::new(), events: VecDeque::new(), rooms };
         let is_there = watch.poll(&self.node.origin(), 1, &mut response) > 0;
-        is_there.then(|| WatchResponse::decode(response.0.freeze()).map_err(|_| unexpected()))
+        if let Some(rooms) = rooms {
+            rooms.settle();
+        }
+        let Single { front, mut events, .. } = response;
+        events.push_front(front.freeze());
+        is_there.then(|| WatchResponse::decode(Rope(events)).map_err(|_| unexpected()))
     }
 }
 
@@ -240,12 +248,73 @@ struct Write<R> {
 }
 
 /// One response of a watch.
-#[derive(Default)]
-struct Single(BytesMut);
+struct Single<'a> {
+    front: BytesMut,
+    events: VecDeque<Bytes>,
+    rooms: Option<&'a Rooms>,
+}
 
-impl Sink for Single {
+impl Sink for Single<'_> {
     fn response(&mut self, _: usize) -> &mut BytesMut {
-        &mut self.0
+        &mut self.front
+    }
+
+    fn long_response(&mut self, front: Bytes, events: Chunks) {
+        self.front = front.into();
+        self.events = events.iter().cloned().collect();
+    }
+
+    fn room(&mut self, bytes: usize, waits: bool) -> Option<Arc<dyn Room>> {
+        self.rooms?.ask(bytes, waits)
+    }
+}
+
+/// Bytes in parts, of which a message is read without copying what lies in one of them.
+struct Rope(VecDeque<Bytes>);
+
+impl Rope {
+    /// Removes parts at the front that are used up.
+    fn trim(&mut self) {
+        while self.0.front().is_some_and(Bytes::is_empty) {
+            self.0.pop_front();
+        }
+    }
+}
+
+impl Buf for Rope {
+    fn remaining(&self) -> usize {
+        self.0.iter().map(Bytes::len).fold(0, usize::saturating_add)
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.0.iter().find(|part| !part.is_empty()).map_or(&[], |part| part)
+    }
+
+    fn advance(&mut self, mut count: usize) {
+        loop {
+            self.trim();
+            let Some(front) = self.0.front_mut() else { break };
+            let step = count.min(front.len());
+            front.advance(step);
+            count = count.saturating_sub(step);
+            if count == 0 {
+                break;
+            }
+        }
+        self.trim();
+        assert!(count == 0, "no more is taken than is there");
+    }
+
+    fn copy_to_bytes(&mut self, len: usize) -> Bytes {
+        self.trim();
+        match self.0.front_mut() {
+            Some(front) if len <= front.len() => front.split_to(len),
+            _ => {
+                let mut all = BytesMut::with_capacity(len);
+                all.put(self.take(len));
+                all.freeze()
+            }
+        }
     }
 }
 
@@ -328,6 +397,24 @@ pub(super) fn delete_op(key: &Bytes) -> RequestOp {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use api::mvccpb::{Event, KeyValue};
+
+    #[test]
+    fn a_message_is_read_from_its_parts() {
+        let kv = KeyValue { key: "k".into(), value: vec![7; 1_000].into(), lease: 3, ..Default::default() };
+        let event = |kv: &KeyValue| Event { kv: Some(kv.clone()), ..Default::default() };
+        let message = WatchResponse { watch_id: 5, events: vec![event(&kv), event(&kv)], ..Default::default() };
+        let encoded = Bytes::from(message.encode_to_vec());
+        for step in [1, 2, 3, 500, 997, 5_000] {
+            let parts = encoded.chunks(step).map(|part| encoded.slice_ref(part));
+            let rope = Rope(parts.flat_map(|part| [Bytes::new(), part]).collect());
+            let read = WatchResponse::decode(rope).expect("a message");
+            assert_eq!(read, message, "in parts of {step} bytes");
+            let value = &read.events[0].kv.as_ref().expect("a pair").value;
+            let is_shared = encoded.as_ptr_range().contains(&value.as_ptr());
+            assert_eq!(is_shared, step == 5_000, "in parts of {step} bytes");
+        }
+    }
 
     #[test]
     fn keys_are_those_of_etcd() {

@@ -203,7 +203,7 @@ impl Queue<'_> {
         let Some(watch) = &mut waiter.watch else { return };
         let mut gone = false;
         let mut failed = None;
-        while let Some(response) = waiter.caller.read_watch(watch) {
+        while let Some(response) = waiter.caller.read_watch(watch, None) {
             match response {
                 Ok(response) if response.canceled && response.compact_revision > 0 => {
                     failed = Some(unknown(Error::Compacted));

@@ -28,6 +28,7 @@ mod observe;
 mod progress;
 mod reply;
 mod requests;
+mod rooms;
 mod shares;
 mod snapshot;
 mod stream;
@@ -41,6 +42,7 @@ mod within;
 
 pub(crate) use methods::METHODS;
 pub(crate) use progress::ProgressStreams;
+pub(crate) use rooms::LateRooms;
 pub(crate) use shares::Shares;
 pub(crate) use watch::run_progress;
 

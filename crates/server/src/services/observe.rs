@@ -1,14 +1,15 @@
 //! `v3electionpb.Election/Observe`: the leader's key, each time it changes or another one leads.
 
+use super::election::leader_response;
 use super::local_client::{Answer, LocalClient, oldest, prefix};
 use super::reply::decode;
+use super::rooms::Rooms;
 use crate::auth::Asking;
 use crate::auth::rules::Parts;
 use crate::node::Node;
-use api::Message;
 use api::etcdserverpb::{RangeResponse, ResponseHeader, WatchCreateRequest};
 use api::mvccpb::{KeyValue, event::EventType};
-use api::v3electionpb::{LeaderRequest, LeaderResponse};
+use api::v3electionpb::LeaderRequest;
 use bytes::Bytes;
 use contain::lock;
 use rpc::{Outbound, Status, StreamCall, StreamHandler, StreamWaker};
@@ -32,6 +33,7 @@ enum State {
 pub(super) struct Observe {
     caller: LocalClient,
     waker: StreamWaker,
+    rooms: Rooms,
     prefix: Bytes,
     state: State,
     /// Responses to send. `None` marks the deletion of the key.
@@ -41,7 +43,8 @@ pub(super) struct Observe {
 impl Observe {
     pub(super) fn new(node: &Arc<Node>, call: StreamCall, asking: Asking<Parts>) -> Observe {
         let caller = LocalClient::new(node, asking);
-        Observe { caller, waker: call.waker, prefix: Bytes::new(), state: State::Idle, due: VecDeque::new() }
+        let rooms = Rooms::new(node, call.peer.address, call.waker.clone());
+        Observe { caller, waker: call.waker, rooms, prefix: Bytes::new(), state: State::Idle, due: VecDeque::new() }
     }
 
     /// Reads the leader's key.
@@ -88,7 +91,7 @@ impl Observe {
                 Ok(true)
             }
             State::Vacant(watch) => {
-                let Some(response) = self.caller.read_watch(watch) else { return Ok(false) };
+                let Some(response) = self.caller.read_watch(watch, Some(&self.rooms)) else { return Ok(false) };
                 let response = response.map_err(drop)?;
                 if response.canceled {
                     return Err(());
@@ -101,7 +104,7 @@ impl Observe {
                 Ok(true)
             }
             State::Following(watch) => {
-                let Some(response) = self.caller.read_watch(watch) else { return Ok(false) };
+                let Some(response) = self.caller.read_watch(watch, Some(&self.rooms)) else { return Ok(false) };
                 let response = response.map_err(drop)?;
                 if response.canceled {
                     return Err(());
@@ -126,9 +129,7 @@ impl Observe {
                     return;
                 }
                 match self.due.pop_front().flatten() {
-                    Some((header, pair)) => {
-                        out.send(LeaderResponse { header, kv: Some(pair) }.encode_to_vec().into());
-                    }
+                    Some((header, pair)) => out.send_reply(leader_response(header, pair)),
                     None => {
                         self.due.clear();
                         self.read();

@@ -2,6 +2,7 @@
 
 use super::audited::Watches;
 use super::reply::decode;
+use super::rooms::Rooms;
 use crate::auth::Asking;
 use crate::auth::rules::Keys;
 use crate::metrics::Reads;
@@ -13,7 +14,7 @@ use rpc::{Outbound, StreamCall, StreamHandler, StreamWaker};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use store::watch::{Hub, Sink, WatchStream, Wrote};
+use store::watch::{Chunks, Hub, Room, Sink, WatchStream, Wrote};
 
 /// One watch stream: requests in, responses out as the client takes them.
 pub(super) struct Watch {
@@ -21,6 +22,7 @@ pub(super) struct Watch {
     asking: Asking<Keys>,
     stream: WatchStream,
     waker: StreamWaker,
+    rooms: Rooms,
     progress_due: Arc<AtomicBool>,
     /// Records the watches, if that is wanted.
     watches: Option<Watches>,
@@ -34,7 +36,8 @@ impl Watch {
         let progress_due = Arc::new(AtomicBool::new(false));
         node.progress_streams.add(&progress_due, call.waker.clone());
         let watches = Watches::of(node, &call);
-        Watch { node: node.clone(), asking, stream, waker: call.waker, progress_due, watches }
+        let rooms = Rooms::new(node, call.peer.address, call.waker.clone());
+        Watch { node: node.clone(), asking, stream, waker: call.waker, rooms, progress_due, watches }
     }
 
     fn create(&mut self, request: WatchCreateRequest) {
@@ -57,43 +60,61 @@ impl Watch {
         if self.progress_due.swap(false, Ordering::Relaxed) {
             self.stream.periodic_progress();
         }
-        let origin = self.node.origin();
         let mut meter = Meter::default();
+        self.pump_turn(out, &mut meter);
+        self.rooms.settle();
+        meter.stop(&self.node.metrics.reads);
+    }
+
+    fn pump_turn(&mut self, out: &mut Outbound<'_>, meter: &mut Meter) {
+        let origin = self.node.origin();
         // After this many bytes, the connection's other streams get their turn.
         let mut left = limits::TURN_BYTES_MAX;
         while left > 0 {
             if !out.has_room() {
                 // The transport calls again when there is room.
-                return meter.stop(&self.node.metrics.reads);
+                return;
             }
-            let written = self.stream.poll(&origin, left, &mut Responses(out, &mut meter));
+            let written = self.stream.poll(&origin, left, &mut Responses { out, meter, rooms: &self.rooms });
             if written == 0 {
-                return meter.stop(&self.node.metrics.reads);
+                return;
             }
             left = left.saturating_sub(written);
         }
-        meter.stop(&self.node.metrics.reads);
         self.waker.wake();
     }
 }
 
 /// Writes responses directly into the stream's output.
-struct Responses<'a, 'b>(&'a mut Outbound<'b>, &'a mut Meter);
+struct Responses<'a, 'b> {
+    out: &'a mut Outbound<'b>,
+    meter: &'a mut Meter,
+    rooms: &'a Rooms,
+}
 
 impl Sink for Responses<'_, '_> {
     fn response(&mut self, len: usize) -> &mut BytesMut {
-        failpoint::point!(BEFORE_SEND_WATCH_RESPONSE);
-        self.1.began.get_or_insert_with(Instant::now);
-        self.0.message(len)
+        self.meter.begin();
+        self.out.message(len)
+    }
+
+    fn long_response(&mut self, front: Bytes, events: Chunks) {
+        self.meter.begin();
+        let message: rpc::Chunks = std::iter::once(front).chain(events.iter().cloned()).collect();
+        self.out.send_reply(message.into_reply());
+    }
+
+    fn room(&mut self, bytes: usize, waits: bool) -> Option<Arc<dyn Room>> {
+        self.rooms.ask(bytes, waits)
     }
 
     fn wrote(&mut self, what: Wrote) {
         match what {
-            Wrote::Control => self.1.control = self.1.control.saturating_add(1),
-            Wrote::Progress => self.1.progress = self.1.progress.saturating_add(1),
+            Wrote::Control => self.meter.control = self.meter.control.saturating_add(1),
+            Wrote::Progress => self.meter.progress = self.meter.progress.saturating_add(1),
             Wrote::Events { responses, events } => {
-                self.1.events.0 = self.1.events.0.saturating_add(responses);
-                self.1.events.1 = self.1.events.1.saturating_add(events);
+                self.meter.events.0 = self.meter.events.0.saturating_add(responses);
+                self.meter.events.1 = self.meter.events.1.saturating_add(events);
             }
         }
     }
@@ -110,6 +131,12 @@ struct Meter {
 }
 
 impl Meter {
+    /// A response is about to be written.
+    fn begin(&mut self) {
+        failpoint::point!(BEFORE_SEND_WATCH_RESPONSE);
+        self.began.get_or_insert_with(Instant::now);
+    }
+
     /// Counts each response with its share of the time.
     fn stop(self, reads: &Reads) {
         let Some(began) = self.began else { return };
@@ -155,13 +182,21 @@ impl StreamHandler for Watch {
     }
 }
 
-/// Sends progress notifications to streams until the member stops.
+/// How many pauses lie between two times at which streams that were refused memory ask again.
+const LATE_PAUSES: u32 = 20;
+
+/// Sends progress notifications to streams until the member stops, and has those ask again that were refused memory.
 pub(crate) fn run_progress(node: &Node) {
     let pause = Duration::from_millis(50);
     let mut waited = Duration::ZERO;
+    let mut pauses = 0_u32;
     while !node.stopping.load(Ordering::Relaxed) {
         std::thread::sleep(pause);
         waited = waited.saturating_add(pause);
+        pauses = pauses.wrapping_add(1);
+        if pauses.is_multiple_of(LATE_PAUSES) {
+            node.late_rooms.fire();
+        }
         if waited >= node.config.watch_progress_interval {
             waited = Duration::ZERO;
             node.progress_streams.fire();

@@ -43,7 +43,7 @@ pub use segment::Segment;
 pub(crate) use segment::{Batch, Origin};
 pub use segments::{Options, Segments};
 pub use spare::Spare;
-pub(crate) use stored::{parse, to_message};
+pub(crate) use stored::{parse, shared_message, to_message};
 pub use value::Value;
 pub use verify::{Damage, scan_segment};
 pub(crate) use verify::{Walk, check_header};

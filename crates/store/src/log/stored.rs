@@ -14,6 +14,19 @@ pub(crate) fn parse(stored: &[u8]) -> KvView<'_> {
     view
 }
 
+/// The message, whose bytes are parts of these.
+pub(crate) fn shared_message(stored: &Bytes) -> KeyValue {
+    let view = parse(stored);
+    KeyValue {
+        key: stored.slice_ref(view.key),
+        create_revision: view.create,
+        mod_revision: view.modified,
+        version: view.version,
+        value: stored.slice_ref(view.value),
+        lease: view.lease,
+    }
+}
+
 /// The message, its bytes copied.
 pub(crate) fn to_message(stored: &[u8]) -> KeyValue {
     let view = parse(stored);

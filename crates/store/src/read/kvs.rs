@@ -1,6 +1,6 @@
 //! The keys and values of an answer: references to stored bytes, which are wire bytes.
 
-use crate::log::{KvParts, KvView, Segment, Segments, Value, to_message};
+use crate::log::{KvParts, KvView, Segment, Segments, Value, shared_message, to_message};
 use crate::types::Loc;
 use api::mvccpb::KeyValue;
 use api::varint;
@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 /// The field `kvs` of `RangeResponse`.
 const KVS: u32 = 2;
+/// Pairs from this size on are shared with the messages made of them.
+const SHARED_BYTES_MIN: usize = 16 * 1024;
 /// Bytes of one chunk of encoded pairs.
 const CHUNK_BYTES: usize = 64 * 1024;
 
@@ -202,9 +204,14 @@ impl Kvs {
         (0..self.len()).map(|at| self.get(at))
     }
 
-    /// The messages themselves, everything copied.
+    /// The messages themselves. Pairs of at least [`SHARED_BYTES_MIN`] bytes are not copied; they stay readable for as long as they
+    /// are held.
     pub fn to_messages(&self) -> Vec<KeyValue> {
-        self.iter().map(to_message).collect()
+        let message = |at| match self.large(at, SHARED_BYTES_MIN) {
+            Some(pair) => shared_message(&pair.into_bytes()),
+            None => to_message(self.get(at)),
+        };
+        (0..self.len()).map(message).collect()
     }
 
     fn get(&self, at: usize) -> &[u8] {

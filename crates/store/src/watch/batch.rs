@@ -4,8 +4,13 @@
 
 use std::borrow::Cow;
 
-use bytes::BytesMut;
+use std::sync::Arc;
 
+use api::limits::WATCH_BYTES_FREE;
+use bytes::{Bytes, BytesMut};
+
+use super::chunks::Chunks;
+use super::room::{Room, Unbounded};
 use api::varint::{delimited_len, nonempty_len, nonzero_len, put_delimited, put_nonempty, put_nonzero};
 
 const HEADER: u32 = 1;
@@ -22,10 +27,24 @@ pub(super) const FRAME_BYTES_MAX: usize = 2 + 4 * 11 + 11 + 2;
 /// The id that refusals and answers to progress requests carry.
 pub(super) const NO_WATCH: i64 = -1;
 
-/// Where encoded responses go.
+/// Where encoded responses go, and where the memory for them is from.
 pub trait Sink {
     /// Begins the next response: exactly `len` bytes are appended to what this gives.
     fn response(&mut self, len: usize) -> &mut BytesMut;
+
+    /// Takes a response of more than [`WATCH_BYTES_FREE`] bytes: `front`, then `events`, which need not be copied.
+    fn long_response(&mut self, front: Bytes, events: Chunks) {
+        let out = self.response(front.len().saturating_add(events.len()));
+        out.extend_from_slice(&front);
+        events.iter().for_each(|chunk| out.extend_from_slice(chunk));
+    }
+
+    /// Asks for memory for `bytes` of events, more than [`WATCH_BYTES_FREE`], before they are built. `None` if there is none now. If
+    /// the stream `waits`, it must be polled again once there is.
+    fn room(&mut self, bytes: usize, waits: bool) -> Option<Arc<dyn Room>> {
+        let _ = (bytes, waits);
+        Some(Arc::new(Unbounded))
+    }
 
     /// Told what was written last, to be counted.
     fn wrote(&mut self, what: Wrote) {
@@ -127,14 +146,18 @@ impl EventForm {
     }
 
     /// Writes the response for one watcher. Returns its length.
-    pub(super) fn encode(&mut self, watch_id: i64, fragment: bool, events: &[u8], sink: &mut impl Sink) -> usize {
+    pub(super) fn encode(&mut self, watch_id: i64, fragment: bool, events: &Chunks, sink: &mut impl Sink) -> usize {
         self.front.truncate(self.header_len);
         put_nonzero(&mut self.front, WATCH_ID, watch_id as u64);
         put_nonzero(&mut self.front, FRAGMENT, u64::from(fragment));
         let len = self.front.len() + events.len();
-        let out = sink.response(len);
-        out.extend_from_slice(&self.front);
-        out.extend_from_slice(events);
+        if len > WATCH_BYTES_FREE {
+            sink.long_response(Bytes::copy_from_slice(&self.front), events.clone());
+        } else {
+            let out = sink.response(len);
+            out.extend_from_slice(&self.front);
+            events.iter().for_each(|chunk| out.extend_from_slice(chunk));
+        }
         len
     }
 }
@@ -198,7 +221,9 @@ mod tests {
             WatchResponse { events: vec![Event { r#type: 1, ..Event::default() }], ..WatchResponse::default() };
         for (watch_id, fragment) in [(0, false), (i64::MAX, true), (7, false), (128, true)] {
             let mut out = Sheet::default();
-            let len = form.encode(watch_id, fragment, &events.encode_to_vec(), &mut out);
+            let mut encoded = Chunks::default();
+            encoded.push(events.encode_to_vec().into());
+            let len = form.encode(watch_id, fragment, &encoded, &mut out);
             assert_eq!((out.bytes.len(), out.announced), (len, len));
             let message = WatchResponse { header: Some(header()), watch_id, fragment, ..events.clone() };
             assert_eq!(out.bytes[..], message.encode_to_vec()[..]);

@@ -84,6 +84,12 @@ impl Cohorts {
         }
     }
 
+    /// Puts back the cohort that was taken last, which has read nothing: its turn comes again.
+    pub(super) fn put_back(&mut self, cursor: i64, cohort: Cohort) {
+        self.newest_next = !self.newest_next;
+        self.put(cursor, cohort);
+    }
+
     pub(super) fn take(&mut self, cursor: i64) -> Option<Cohort> {
         self.by_cursor.remove(&cursor)
     }

@@ -15,6 +15,8 @@ pub(crate) struct Record<'a> {
     pub(crate) tombstone: bool,
     /// The stored `KeyValue` bytes.
     pub(crate) stored: &'a [u8],
+    /// The same bytes, kept readable.
+    pub(crate) share: &'a dyn Fn() -> Bytes,
 }
 
 /// The log, as a watcher that is behind reads it. All calls come from request threads.

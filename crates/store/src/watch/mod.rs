@@ -8,7 +8,8 @@
 //! - [`hub`]: where the applier publishes revisions; matches them ([`matcher`], [`span_tree`], [`items`]) and pushes references.
 //! - [`stream_queue`]: the bounded queue between the hub and one stream.
 //! - [`cohort`], [`catch_up`]: watchers that read the log at their own pace, and one bounded read for them.
-//! - [`block`], [`outbox`], [`batch`]: events as bytes, encoded once for all watchers that get them.
+//! - [`block`], [`chunks`], [`outbox`], [`batch`]: events as bytes, encoded once for all watchers that get them.
+//! - [`room`]: memory for events, asked for before they are built.
 //! - [`history`]: what watches need from the rest of the store.
 //!
 //! One number decides who delivers a revision to a watcher. The hub's *level* is the revision up to which it has pushed everything and
@@ -21,6 +22,7 @@ mod allowance;
 mod batch;
 mod block;
 mod catch_up;
+mod chunks;
 mod cohort;
 mod event;
 mod history;
@@ -31,6 +33,7 @@ mod matcher;
 mod metrics;
 mod options;
 mod outbox;
+mod room;
 mod span_tree;
 mod spec;
 mod stream;
@@ -43,9 +46,11 @@ mod tests;
 
 pub use allowance::{Allowance, Scope};
 pub use batch::{Origin, Sink, Wrote};
+pub use chunks::Chunks;
 pub use event::{Event, Kind};
 pub(crate) use history::{History, Record};
 pub use hub::{Hub, Publication, Reader, Wake};
 pub use metrics::Metrics;
 pub use options::Options;
+pub use room::Room;
 pub use stream::WatchStream;

@@ -34,6 +34,11 @@ impl Delivery {
         Delivery { members, pieces, header_revision: current, newest_min_rev: i64::MAX, member: 0, piece: 0 }
     }
 
+    /// Whether everything is written: then what it refers to is of no use any more.
+    fn is_done(&self) -> bool {
+        self.member >= self.members.len()
+    }
+
     /// Writes responses, one after the other until `bytes_max` are reached; members that were cancelled meanwhile get none.
     fn encode(&mut self, watchers: &mut Watchers, origin: &Origin, bytes_max: usize, sink: &mut impl Sink) -> Sent {
         let mut form = EventForm::new(origin, self.header_revision);
@@ -45,7 +50,12 @@ impl Delivery {
                 (Some(watcher), Some(piece)) if watcher.min_rev <= self.newest_min_rev => {
                     self.piece = self.piece.saturating_add(1);
                     watcher.sent = true;
-                    let bytes = form.encode(watcher.id, self.piece < self.pieces.len(), &piece.bytes, sink);
+                    let is_last = self.piece >= self.pieces.len();
+                    let bytes = form.encode(watcher.id, !is_last, &piece.events, sink);
+                    if is_last {
+                        self.member = self.member.saturating_add(1);
+                        self.piece = 0;
+                    }
                     sent.bytes = sent.bytes.saturating_add(bytes);
                     sent.events = sent.events.saturating_add(piece.count.into());
                     sent.responses = sent.responses.saturating_add(1);
@@ -113,9 +123,12 @@ impl Outbox {
             Out::Events(delivery) => Some(&delivery.pieces),
             Out::Reply(_) | Out::Progress(_) => None,
         });
-        let pieces: std::collections::BTreeMap<usize, usize> =
-            deliveries.flatten().map(|piece| (piece.bytes.as_ptr() as usize, piece.bytes.len())).collect();
-        pieces.values().sum()
+        let chunks: std::collections::BTreeMap<usize, usize> = deliveries
+            .flatten()
+            .flat_map(|piece| piece.events.iter())
+            .map(|chunk| (chunk.as_ptr() as usize, chunk.len()))
+            .collect();
+        chunks.values().sum()
     }
 
     /// Writes what comes next: one response, or as many with the same events as fit `bytes_max`. Nothing if there is none.
@@ -137,7 +150,11 @@ impl Outbox {
                 Out::Events(delivery) => delivery.encode(watchers, origin, bytes_max, sink),
                 Out::Progress(progress) => progress.encode(watchers, origin, sink),
             };
+            let is_done = matches!(front, Out::Events(delivery) if delivery.is_done());
             if sent.bytes > 0 {
+                if is_done {
+                    self.queue.pop_front();
+                }
                 sink.wrote(match sent.responses {
                     0 => Wrote::Progress,
                     responses => Wrote::Events { responses, events: sent.events },

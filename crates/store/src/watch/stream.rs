@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use api::Error;
 use api::etcdserverpb::WatchCreateRequest;
+use api::limits::WATCH_BYTES_FREE;
 
 use super::allowance::{self, Allowance};
 use super::batch::{Batch, NO_WATCH, Origin, Sink};
@@ -15,6 +16,7 @@ use super::catch_up::{self, Unread};
 use super::cohort::{Cohort, Cohorts};
 use super::interest::Interests;
 use super::outbox::{Delivery, Outbox};
+use super::room::Ask;
 use super::spec::Spec;
 use super::stream_queue::{Audience, Entry, Item, StreamQueue, Taken};
 use super::watchers::{Member, Watcher, Watchers};
@@ -58,6 +60,16 @@ enum Read {
     Ended,
     /// A part of it is to be read at a time.
     Wide,
+    /// There is no room for its events now.
+    Waits,
+}
+
+/// Whether [`WatchStream::poll`] can go on.
+#[derive(PartialEq, Eq)]
+enum Step {
+    On,
+    /// There is no room for what comes next. The sink has been asked to say when there is.
+    Waits,
 }
 
 impl Hub {
@@ -192,8 +204,9 @@ impl WatchStream {
     }
 
     /// Writes the next responses to `sink`: at least one, and no further one once there are `bytes_max` bytes. Returns how many
-    /// bytes it wrote; 0: nothing now, the wake-up tells when. Reading the log for watchers that are behind happens here, a bounded
-    /// amount per call; with more to read, 0 comes with an immediate wake-up, so that others get a turn.
+    /// bytes it wrote; 0: nothing now, the wake-up tells when, or the sink has been asked for memory that it does not have
+    /// ([`Sink::room`]). Reading the log for watchers that are behind happens here, a bounded amount per call; with more to read, 0
+    /// comes with an immediate wake-up, so that others get a turn.
     pub fn poll(&mut self, origin: &Origin, bytes_max: usize, sink: &mut impl Sink) -> usize {
         let mut records_left = self.hub().options().poll_records_max;
         loop {
@@ -206,19 +219,28 @@ impl WatchStream {
                 self.queue.rouse();
                 return 0;
             }
+            let mut ask = |bytes: usize, waits: bool| sink.room(bytes, waits);
             if let Some(joining) = self.joining.pop() {
-                self.catch_up_joining(joining, &mut records_left);
+                if self.catch_up_joining(joining, &mut records_left, &mut ask) == Step::Waits {
+                    return 0;
+                }
                 continue;
             }
-            // Live events and those who catch up take turns.
+            // Live events and those who catch up take turns. Those who wait for room keep theirs.
             self.catch_up_next = !self.catch_up_next;
-            if (!self.catch_up_next || self.cohorts.is_empty()) && self.next_live() {
-                continue;
-            }
-            if self.cohorts.is_empty() {
+            let live = match !self.catch_up_next || self.cohorts.is_empty() {
+                true => self.next_live(&mut ask),
+                false => None,
+            };
+            let step = match live {
+                Some(step) => step,
+                None if self.cohorts.is_empty() => return 0,
+                None => self.catch_up(&mut records_left, &mut ask),
+            };
+            if step == Step::Waits {
+                self.catch_up_next = !self.catch_up_next;
                 return 0;
             }
-            self.catch_up(&mut records_left);
         }
     }
 
@@ -278,44 +300,67 @@ impl WatchStream {
         }
     }
 
-    /// Turns the next entry of the queue into responses. False when there is none.
-    fn next_live(&mut self) -> bool {
+    /// Turns the next entry of the queue into responses. `None` when there is none.
+    fn next_live(&mut self, ask: &mut Ask<'_>) -> Option<Step> {
         if self.taken.is_empty() {
             match self.queue.take(&mut self.taken, self.history.hub().metrics()) {
                 Taken::Entries => {}
                 Taken::Lagging(from) => self.fall_behind(from),
-                Taken::Empty => return false,
+                Taken::Empty => return None,
             }
         }
         match self.taken.pop_front() {
-            Some(Entry::Revision(item)) => self.deliver(item),
+            Some(Entry::Revision(item)) => return Some(self.deliver(item, ask)),
             Some(Entry::Progress(level, Audience::Watchers(members))) => self.outbox.progress(members, level),
             Some(Entry::Progress(level, Audience::Stream)) => self.answer_progress(level),
             None => {}
         }
-        true
+        Some(Step::On)
     }
 
-    /// Builds what the watchers get of a revision: a bounded part of it; the rest is for when that is sent.
-    fn deliver(&mut self, mut item: Item) {
+    /// Builds what the watchers get of a revision: a bounded part of it; the rest is for when that is sent. What is copied beyond a
+    /// little is asked for first. While there is no room, the revision waits at the front of the queue, which becomes a cursor if too
+    /// much comes behind it.
+    fn deliver(&mut self, mut item: Item, ask: &mut Ask<'_>) -> Step {
         let revision = &item.revision;
         let Options { fragment_bytes, delivery_bytes_max, .. } = *self.hub().options();
         let WatchStream { live, outbox, .. } = self;
+        let (mut built, mut free) = (0usize, WATCH_BYTES_FREE);
+        let mut waits = false;
         let done = for_each_interest(
             &mut item.hits,
-            delivery_bytes_max,
             |number| live.get(number).map(|interest| (interest.spec.prev_kv, interest.spec.fragment)),
             |run, (prev_kv, fragment)| {
-                let mut pieces = Pieces::new(fragment.then_some(fragment_bytes));
-                for event in run.iter().filter_map(|(_, event)| revision.events.get(*event as usize)) {
-                    pieces.push(&Change {
+                if built >= delivery_bytes_max {
+                    return None;
+                }
+                let changes = || {
+                    let events = run.iter().filter_map(|(_, event)| revision.events.get(*event as usize));
+                    events.map(|event| Change {
                         kind: event.kind,
                         main: revision.main,
                         stored: &event.stored,
-                        prev: event.prev.as_deref().filter(|_| prev_kv),
-                    });
-                }
-                pieces.finish()
+                        prev: event.prev.as_ref().filter(|_| prev_kv),
+                    })
+                };
+                let copied = changes().map(|change| change.lengths().copied()).fold(0, usize::saturating_add);
+                let room = match free.checked_sub(copied) {
+                    Some(left) => {
+                        free = left;
+                        None
+                    }
+                    None => {
+                        // What is built already goes first.
+                        waits = built == 0;
+                        Some(ask(copied, waits)?)
+                    }
+                };
+                let mut pieces = Pieces::new(fragment.then_some(fragment_bytes), copied, room);
+                changes().for_each(|change| pieces.push(&change));
+                let pieces = pieces.finish();
+                built = pieces.iter().map(|piece| piece.events.len()).fold(built, usize::saturating_add);
+                waits = false;
+                Some(pieces)
             },
             |number, pieces| {
                 let Some(interest) = live.get(number) else { return };
@@ -326,6 +371,7 @@ impl WatchStream {
         if !item.hits.is_empty() {
             self.taken.push_front(Entry::Revision(item));
         }
+        if waits { Step::Waits } else { Step::On }
     }
 
     /// All events up to `level` are sent. The promise is for every watcher of the stream, also those created since it was asked
@@ -355,37 +401,45 @@ impl WatchStream {
     }
 
     /// Reads one cohort's next part of the log, or lets it join the hub if that is all but done.
-    fn catch_up(&mut self, records_left: &mut usize) {
-        let Some((cursor, mut cohort, next)) = self.cohorts.take_next() else { return };
+    fn catch_up(&mut self, records_left: &mut usize, ask: &mut Ask<'_>) -> Step {
+        let Some((cursor, mut cohort, next)) = self.cohorts.take_next() else { return Step::On };
         cohort.sweep(&self.watchers, self.cancellations);
         if cohort.interests.is_empty() {
-            return;
+            return Step::On;
         }
         let level = self.hub().level();
         if cursor > level.saturating_sub(self.hub().options().join_gap_revisions) {
-            return self.join(cursor, cohort);
+            self.join(cursor, cohort);
+            return Step::On;
         }
         let to = next.map_or(level, |next| level.min(next.saturating_sub(1)));
         loop {
-            match self.read(&cohort, cursor, to, level, records_left) {
-                Read::To(cursor) => return self.cohorts.put(cursor, cohort),
-                Read::Ended => return,
+            match self.read(&cohort, cursor, to, level, records_left, ask) {
+                Read::To(cursor) => {
+                    self.cohorts.put(cursor, cohort);
+                    return Step::On;
+                }
+                Read::Ended => return Step::On,
                 Read::Wide => {
                     let (one, other) = cohort.halve();
                     self.cohorts.put(cursor, other);
                     cohort = one;
                 }
+                Read::Waits => {
+                    self.cohorts.put_back(cursor, cohort);
+                    return Step::Waits;
+                }
             }
         }
     }
 
-    fn catch_up_joining(&mut self, mut joining: Joining, records_left: &mut usize) {
+    fn catch_up_joining(&mut self, mut joining: Joining, records_left: &mut usize, ask: &mut Ask<'_>) -> Step {
         joining.cohort.sweep(&self.watchers, self.cancellations);
         let Joining { cohort, cursor, to } = joining;
         if cohort.interests.is_empty() {
-            return;
+            return Step::On;
         }
-        match self.read(&cohort, cursor, to, to, records_left) {
+        match self.read(&cohort, cursor, to, to, records_left, ask) {
             Read::To(cursor) if cursor <= to => self.joining.push(Joining { cohort, cursor, to }),
             Read::To(_) | Read::Ended => {}
             Read::Wide => {
@@ -393,18 +447,32 @@ impl WatchStream {
                 self.joining.push(Joining { cohort: other, cursor, to });
                 self.joining.push(Joining { cohort: one, cursor, to });
             }
+            Read::Waits => {
+                self.joining.push(Joining { cohort, cursor, to });
+                return Step::Waits;
+            }
         }
+        Step::On
     }
 
     /// Reads for a cohort. When compaction has passed its cursor, its members are cancelled.
-    fn read(&mut self, cohort: &Cohort, cursor: i64, to: i64, current: i64, records_left: &mut usize) -> Read {
-        match catch_up::read(&*self.history, cohort, cursor, to, current, *records_left) {
+    fn read(
+        &mut self,
+        cohort: &Cohort,
+        cursor: i64,
+        to: i64,
+        current: i64,
+        records_left: &mut usize,
+        ask: &mut Ask<'_>,
+    ) -> Read {
+        match catch_up::read(&*self.history, cohort, cursor, to, current, *records_left, ask) {
             Ok(reading) => {
                 *records_left = records_left.saturating_sub(reading.records.max(1));
                 reading.deliveries.into_iter().for_each(|delivery| self.outbox.events(delivery));
                 Read::To(reading.next)
             }
             Err(Unread::Wide) => Read::Wide,
+            Err(Unread::NoRoom) => Read::Waits,
             Err(Unread::Compacted(compact_revision)) => {
                 for member in cohort.members() {
                     let Some(watch_id) = self.watchers.get(member).map(|watcher| watcher.id) else { continue };

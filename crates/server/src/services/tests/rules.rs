@@ -196,7 +196,8 @@ impl Fixture {
         match stream.poll_next(&mut Context::from_waker(Waker::noop())) {
             Poll::Pending => Ok(()),
             Poll::Ready(Ok(message)) if rpc == Rpc::Watch => {
-                let response = WatchResponse::decode(message).expect("a response of a watch");
+                let response =
+                    WatchResponse::decode(message.into_whole().expect("whole")).expect("a response of a watch");
                 let reason = response.cancel_reason;
                 if response.canceled { Err(reason.rsplit(" desc = ").next().unwrap_or("").to_string()) } else { Ok(()) }
             }

@@ -181,7 +181,7 @@ impl History for Fake {
                 data.records.get(at).map(|record| (record.rev, record.tombstone, record.bytes.clone()))
             };
             let Some((rev, tombstone, bytes)) = next.filter(|(rev, ..)| rev.main <= to) else { return };
-            if visit(Record { rev, tombstone, stored: &bytes }).is_break() {
+            if visit(Record { rev, tombstone, stored: &bytes, share: &|| bytes.clone() }).is_break() {
                 return;
             }
             after = Revision { main: rev.main, sub: rev.sub + 1 };

@@ -3,6 +3,7 @@
 mod checker;
 mod fake;
 mod model;
+mod rooms;
 mod rules;
 #[cfg(feature = "schedules")]
 mod schedule_tests;

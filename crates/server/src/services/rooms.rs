@@ -1,0 +1,117 @@
+//! Memory for the events of one stream: claimed before they are built, and waited for by this stream alone.
+
+use crate::node::Node;
+use api::Error;
+use budget::{Claim, Pool};
+use contain::lock;
+use rpc::{Address, StreamWaker};
+use std::sync::{Arc, Mutex, Weak};
+use store::watch::Room;
+
+/// What a stream has been promised.
+#[derive(Default)]
+enum Promise {
+    #[default]
+    None,
+    /// The stream is woken once there is room, or to ask again.
+    Waiting,
+    Granted(Claim),
+}
+
+/// Where a stream has memory for its events from.
+pub(super) struct Rooms {
+    node: Arc<Node>,
+    client: Address,
+    waker: StreamWaker,
+    promise: Arc<Mutex<Promise>>,
+}
+
+impl Rooms {
+    pub(super) fn new(node: &Arc<Node>, client: Address, waker: StreamWaker) -> Rooms {
+        Rooms { node: node.clone(), client, waker, promise: Arc::default() }
+    }
+
+    /// Claims `bytes`, or has the stream woken once it may have them if it `waits`.
+    pub(super) fn ask(&self, bytes: usize, waits: bool) -> Option<Arc<dyn Room>> {
+        let bytes = bytes as u64;
+        let granted = {
+            let mut promise = lock(&self.promise);
+            match &*promise {
+                Promise::Waiting => return None,
+                Promise::Granted(_) if !waits => return None,
+                _ => std::mem::take(&mut *promise),
+            }
+        };
+        if let Promise::Granted(mut claim) = granted
+            && (claim.bytes() >= bytes || claim.is_whole_pool())
+        {
+            claim.resize(bytes.min(claim.bytes()));
+            return Some(Arc::new(Claimed(Mutex::new(claim))));
+        }
+        match self.node.budget.try_claim(Pool::of_answer(bytes), bytes, Some(self.client)) {
+            Some(claim) => return Some(Arc::new(Claimed(Mutex::new(claim)))),
+            None if waits => self.wait(bytes),
+            None => {}
+        }
+        None
+    }
+
+    /// Waits for `bytes`. This is noted first: what is waited for may come at once.
+    fn wait(&self, bytes: u64) {
+        *lock(&self.promise) = Promise::Waiting;
+        let (promise, waker, node) = (Arc::downgrade(&self.promise), self.waker.clone(), self.node.clone());
+        self.node.budget.wait(Pool::of_answer(bytes), bytes, Some(self.client), move |claim| match claim {
+            Ok(claim) => {
+                if let Some(promise) = promise.upgrade() {
+                    *lock(&promise) = Promise::Granted(claim);
+                    waker.wake();
+                }
+            }
+            Err(Error::Stopped) => {}
+            Err(_) => node.late_rooms.add(promise, waker),
+        });
+    }
+
+    /// Gives back what was granted and is not needed any more.
+    pub(super) fn settle(&self) {
+        let unused = {
+            let mut promise = lock(&self.promise);
+            match &*promise {
+                Promise::Granted(_) => std::mem::take(&mut *promise),
+                Promise::None | Promise::Waiting => Promise::None,
+            }
+        };
+        drop(unused);
+    }
+}
+
+/// A claim that its bytes hold.
+struct Claimed(Mutex<Claim>);
+
+impl Room for Claimed {
+    fn shrink(&self, bytes: usize) {
+        let mut claim = lock(&self.0);
+        let bytes = (bytes as u64).min(claim.bytes());
+        claim.resize(bytes);
+    }
+}
+
+/// Streams that were refused a place among those that wait, or that have waited for long: they ask again after a while.
+#[derive(Default)]
+pub(crate) struct LateRooms(Mutex<Vec<(Weak<Mutex<Promise>>, StreamWaker)>>);
+
+impl LateRooms {
+    fn add(&self, promise: Weak<Mutex<Promise>>, waker: StreamWaker) {
+        lock(&self.0).push((promise, waker));
+    }
+
+    /// Has all of them ask again.
+    pub(crate) fn fire(&self) {
+        let late = std::mem::take(&mut *lock(&self.0));
+        for (promise, waker) in late {
+            let Some(promise) = promise.upgrade() else { continue };
+            *lock(&promise) = Promise::None;
+            waker.wake();
+        }
+    }
+}
