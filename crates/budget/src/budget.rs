@@ -58,6 +58,11 @@ impl Budget {
         self.figures(pool).held.load(Ordering::Relaxed)
     }
 
+    /// Whether claims on answers wait.
+    pub fn is_waited_for(&self) -> bool {
+        [Pool::Short, Pool::Long].iter().any(|pool| self.figures(*pool).waiting.load(Ordering::Relaxed) > 0)
+    }
+
     /// Takes `bytes` out of a pool if they are there.
     pub(crate) fn take(&self, pool: Pool, bytes: u64) -> bool {
         self.take_below(pool.part(self.bytes_max), pool, bytes)
@@ -66,7 +71,7 @@ impl Budget {
     /// The same if no more than `most` are held after it.
     pub(crate) fn take_below(&self, most: u64, pool: Pool, bytes: u64) -> bool {
         let more = |held: u64| held.checked_add(bytes).filter(|after| *after <= most);
-        self.figures(pool).held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+        self.figures(pool).held.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
     }
 
     /// The part of a pool that is granted without looking at the client.
@@ -177,7 +182,7 @@ impl Budget {
 
     /// Notes how many claims wait.
     fn count(&self, state: &mut State, pool: Pool) {
-        self.figures(pool).waiting.store(state.line(pool).len(), Ordering::Relaxed);
+        self.figures(pool).waiting.store(state.line(pool).len(), Ordering::SeqCst);
     }
 
     /// Takes `bytes` of a pool on behalf of `client`, if neither its connection nor its host has its share.
@@ -212,9 +217,10 @@ impl Budget {
 
     /// Gives back `bytes`, of which `noted` are on the account of `client`.
     pub(crate) fn release(&self, pool: Pool, bytes: u64, noted: u64, client: Option<Address>) {
-        self.figures(pool).held.fetch_sub(bytes, Ordering::Relaxed);
+        // In one order with `count` and `take_below`: either a claim that begins to wait sees these bytes free, or it is seen here.
+        self.figures(pool).held.fetch_sub(bytes, Ordering::SeqCst);
         let noted = client.filter(|_| noted > 0).map(|client| (client, noted));
-        if noted.is_none() && self.figures(pool).waiting.load(Ordering::Relaxed) == 0 {
+        if noted.is_none() && self.figures(pool).waiting.load(Ordering::SeqCst) == 0 {
             return;
         }
         // Under the lock, or the thread could miss it between its look and its sleep.

@@ -439,6 +439,10 @@ impl Http2 {
             shared.stats.hit(Limit::WriteProgress);
             return false;
         }
+        if self.hoards(shared) {
+            shared.stats.hit(Limit::WriteProgress);
+            return false;
+        }
         if let Some(since) = self.leaving {
             return !is_over(since, LINGER_TIME_MAX);
         }

@@ -11,6 +11,7 @@ pub(crate) mod exchange;
 mod finish;
 pub mod frame;
 mod head;
+mod hoard;
 pub mod hpack;
 pub(crate) mod ids;
 mod input;

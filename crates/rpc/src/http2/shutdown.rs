@@ -56,16 +56,7 @@ impl Stream {
             Role::Answer => true,
             Role::Unary { .. } | Role::Http { .. } => false,
             Role::Handler(handler) if !handler.single => false,
-            Role::Handler(_) | Role::Output => {
-                let left = self.out.left();
-                match self.left {
-                    Some((before, since)) if before == left => now.duration_since(since) < STALL_TIME_MAX,
-                    _ => {
-                        self.left = Some((left, now));
-                        true
-                    }
-                }
-            }
+            Role::Handler(_) | Role::Output => now.duration_since(self.is_at_a_standstill_since(now)) < STALL_TIME_MAX,
         }
     }
 }

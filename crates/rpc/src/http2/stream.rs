@@ -70,7 +70,7 @@ pub(crate) struct Stream {
     pub(crate) streams: bool,
     /// Memory that the headers take while the request waits, or has a handler.
     pub(crate) head_bytes: usize,
-    /// How much was left to be sent when a server that ends looked last, and since when.
+    /// How much was left to be sent when that was looked at last, and since when.
     pub(crate) left: Option<(usize, Instant)>,
     /// The request is a HEAD, and its response has no body.
     pub(crate) is_head: bool,

@@ -5,7 +5,7 @@ pub mod wire;
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -48,6 +48,7 @@ pub struct Seen {
     pub source_bytes: AtomicUsize,
     pub sources: AtomicUsize,
     pub unary_calls: AtomicUsize,
+    pub is_short_of_memory: AtomicBool,
 }
 
 pub struct Echo(pub Arc<Seen>);
@@ -109,6 +110,10 @@ impl Service for Echo {
         self.0.handlers.fetch_add(1, Ordering::SeqCst);
         self.0.wakers.lock().expect("not poisoned").push(call.waker.clone());
         Ok(Box::new(Handler { path, seen: self.0.clone(), left: 0, size: 0, sum: 0, held: 0 }))
+    }
+
+    fn is_short_of_memory(&self) -> bool {
+        self.0.is_short_of_memory.load(Ordering::SeqCst)
     }
 
     fn http(&self, request: http::Request<Bytes>, responder: HttpResponder) {

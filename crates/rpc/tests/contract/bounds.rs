@@ -29,6 +29,36 @@ fn headers_that_come_again_count_each_time() {
     assert!(driver.streams() > 100, "{} streams fit", driver.streams());
 }
 
+/// A client whose window stays shut keeps its connection for as long as nobody else needs the memory.
+#[test]
+fn answers_that_nothing_is_taken_of_end_once_others_wait_for_memory() {
+    let ask = |method: &str, bytes: &[u8]| {
+        let (mut driver, seen) = driver(options());
+        driver.feed(&settings(&[(setting::INITIAL_WINDOW_SIZE, 0)]));
+        let headers = block(&mut Encoder::new(), method, &[]);
+        driver.feed(&frame(kind::HEADERS, flag::END_HEADERS, 1, &headers));
+        driver.feed(&frame(kind::DATA, flag::END_STREAM, 1, &framed(bytes)));
+        assert_eq!(driver.streams(), 1);
+        (driver, seen)
+    };
+    let write_timeout = options().write_timeout;
+    for (method, bytes, is_much) in [("Whole", "100000", true), ("Parts", "100000", true), ("Whole", "60000", false)] {
+        let (mut driver, seen) = ask(method, bytes.as_bytes());
+        driver.tick(Duration::ZERO);
+        driver.tick(2 * write_timeout);
+        assert!(!driver.is_closed(), "nobody waits");
+        // A little is taken: the time begins anew.
+        driver.feed(&window_update(1, 2_000));
+        seen.is_short_of_memory.store(true, Ordering::SeqCst);
+        driver.tick(2 * write_timeout);
+        driver.tick(2 * write_timeout + write_timeout / 2);
+        assert!(!driver.is_closed(), "something was taken");
+        driver.tick(3 * write_timeout + write_timeout / 2);
+        assert_eq!(driver.is_closed(), is_much, "{method} of {bytes} bytes");
+        assert_eq!(driver.stats().limit_hits(Limit::WriteProgress), u64::from(is_much));
+    }
+}
+
 /// Streams keep their headers for as long as they like: those that are open go on whatever others hold.
 #[test]
 fn headers_of_streams_end_no_stream() {

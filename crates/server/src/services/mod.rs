@@ -226,6 +226,10 @@ impl Service for Services {
         self.node.metrics.stages.send.observe_many(took, answers);
     }
 
+    fn is_short_of_memory(&self) -> bool {
+        self.node.budget.is_waited_for()
+    }
+
     fn turned_away(&self, why: &dyn fmt::Display) {
         self.door.turned_away(why);
     }

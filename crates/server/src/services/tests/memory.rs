@@ -1,11 +1,15 @@
-//! Writes whose answers have to wait for memory.
+//! Answers and events that have to wait for memory.
 
 use crate::test_support::{Pending, Rig};
-use api::Error;
 use api::etcdserverpb::{
     DeleteRangeRequest, DeleteRangeResponse, LeaseGrantRequest, LeaseGrantResponse, LeaseTimeToLiveRequest,
-    LeaseTimeToLiveResponse, PutRequest, PutResponse, RequestOp, TxnRequest, request_op::Request,
+    LeaseTimeToLiveResponse, PutRequest, PutResponse, RequestOp, TxnRequest, TxnResponse, WatchCreateRequest,
+    WatchRequest, WatchResponse, request_op::Request, watch_request::RequestUnion,
 };
+use api::{Error, Message};
+use budget::Pool;
+use rpc::LocalStream;
+use std::task::{Context, Poll, Waker};
 
 const PUT: &str = "/etcdserverpb.KV/Put";
 const DELETE_RANGE: &str = "/etcdserverpb.KV/DeleteRange";
@@ -79,4 +83,46 @@ fn long_keys_of_a_lease_wait_for_memory() {
     drop(memory);
     let answer: LeaseTimeToLiveResponse = asked.take().expect("there is room");
     assert_eq!(answer.keys, [key]);
+}
+
+/// Adds the revisions of the events that have come on a watch.
+fn read_events(stream: &mut LocalStream, revisions: &mut Vec<i64>) {
+    while let Poll::Ready(next) = stream.poll_next(&mut Context::from_waker(Waker::noop())) {
+        let message = next.expect("the watch goes on").into_whole().expect("as long as it says");
+        let response = WatchResponse::decode(message).expect("a response of a watch");
+        revisions.extend(response.events.into_iter().filter_map(|event| event.kv).map(|kv| kv.mod_revision));
+    }
+}
+
+#[test]
+fn events_without_room_come_in_order_once_there_is_some() {
+    let rig = rig();
+    let node = rig.node();
+    let create = WatchCreateRequest { range_end: b"\0".to_vec().into(), ..Default::default() };
+    let watch = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
+    let mut stream = rig.stream("/etcdserverpb.Watch/Watch", None, &watch);
+    let memory = node.budget.claim_anyway(None, 1 << 40);
+    let held = node.budget.held(Pool::Long);
+    let put_op =
+        |key: usize| PutRequest { key: key.to_string().into(), value: vec![7; 10_000].into(), ..Default::default() };
+    let op = |key| RequestOp { request: Some(Request::RequestPut(put_op(key))) };
+    let txn = TxnRequest { success: (0..10).map(op).collect(), ..Default::default() };
+    let before = node.store.revision();
+    rig.call::<TxnResponse>(TXN, None, &txn).expect("written");
+    // A value that is not copied needs no room, but waits for its turn.
+    rig.call::<PutResponse>(PUT, None, &put(false)).expect("written");
+    let mut revisions = Vec::new();
+    rig.wait_for("a claim that waits", || {
+        read_events(&mut stream, &mut revisions);
+        node.budget.is_waited_for()
+    });
+    assert!(revisions.is_empty() && node.budget.held(Pool::Long) == held, "nothing is built");
+    drop(memory);
+    rig.wait_for("all events", || {
+        read_events(&mut stream, &mut revisions);
+        revisions.len() > 10
+    });
+    assert_eq!(revisions, [vec![before + 1; 10], vec![before + 2]].concat());
+    drop(stream);
+    rig.wait_for("the end of what was held", || node.budget.held(Pool::Long) == 0);
 }
