@@ -38,10 +38,14 @@ impl Limits {
 pub(crate) fn element_bytes(reply: &Reply, target: &Target, limits: &Limits) -> u64 {
     match reply {
         Reply::Parts { len, .. } if target.response.name == TXN_RESPONSE => *len as u64,
+        // Claimed as a whole already, and its client must not be told of a failure: the deletion is done.
+        Reply::Parts { .. } if target.response.name == DELETE_RANGE_RESPONSE => 0,
         Reply::Parts { len, .. } => (*len).min(limits.message_bytes_max) as u64,
         Reply::Whole(_) => 0,
     }
 }
+
+const DELETE_RANGE_RESPONSE: &str = "etcdserverpb.DeleteRangeResponse";
 
 /// How long a stream waits that was refused memory before it asks again.
 const PAUSE: Duration = Duration::from_secs(1);

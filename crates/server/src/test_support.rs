@@ -13,7 +13,7 @@ use api::etcdserverpb::{
 };
 use bytes::Bytes;
 use disk::sim::SimDisk;
-use rpc::{Address, LocalCall, LocalStream, Metadata, Peer, Reply, Responder, Service, Status};
+use rpc::{Address, LocalCall, LocalStream, Metadata, Peer, Responder, Service, Status};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
@@ -40,10 +40,8 @@ pub(crate) struct Pending(rpc::LocalReply);
 impl Pending {
     /// The answer, once it is there.
     pub(crate) fn take<A: Message + Default>(self) -> Result<A, Status> {
-        match block_on(self.0.answer())? {
-            Reply::Whole(bytes) => Ok(A::decode(bytes).expect("an answer of this kind")),
-            Reply::Parts { .. } => panic!("answers of these tests are short"),
-        }
+        let whole = block_on(self.0.answer())?.into_whole().expect("as long as it says");
+        Ok(A::decode(whole).expect("an answer of this kind"))
     }
 }
 

@@ -25,6 +25,7 @@ mod lock_queue;
 mod maintenance;
 mod methods;
 mod observe;
+mod parts;
 mod progress;
 mod reply;
 mod requests;

@@ -1,5 +1,6 @@
 //! Between messages and the transport.
 
+use super::parts;
 use crate::node::{Node, Outcome};
 use api::etcdserverpb::ResponseHeader;
 use api::unread;
@@ -53,6 +54,11 @@ pub(super) fn complete(node: &Node, header: &mut Option<ResponseHeader>) {
     *header = Some(node.header(revision));
 }
 
+/// Whether an answer is encoded while it is sent.
+fn is_long(len: usize) -> bool {
+    (limits::TURN_BYTES_MAX..=limits::SEND_BYTES_MAX).contains(&len)
+}
+
 /// The reply to a proposal's outcome.
 pub(super) fn outcome(node: &Node, outcome: Outcome) -> Result<Reply, Status> {
     let mut response = outcome?;
@@ -63,7 +69,10 @@ pub(super) fn outcome(node: &Node, outcome: Outcome) -> Result<Reply, Status> {
         }
         Response::DeleteRange(deleted) => {
             complete(node, &mut deleted.header);
-            encode(deleted)
+            match deleted.encoded_len() {
+                len if is_long(len) => Ok(parts::deletion(len, std::mem::take(deleted))),
+                _ => encode(deleted),
+            }
         }
         Response::Txn(txn) => {
             complete(node, &mut txn.header);

@@ -1,6 +1,7 @@
 //! Answers within the budget: what one takes is claimed before it is made. Where there is no room it is made later, anew.
 
 use super::kv::run_slowly_with;
+use super::parts::Claimed;
 use super::reply::{refuse, unanswered};
 use crate::client_share::{measured, unmeasured};
 use crate::node::Node;
@@ -229,6 +230,11 @@ pub(super) fn counted(node: &Node, claim: Option<Claim>, reply: Reply) -> Reply 
         Reply::Whole(bytes) if bytes.len() > limits::BUDGET_FREE_BYTES => {
             let claim = node.budget.claim_anyway(claim, bytes.len() as u64);
             Reply::Whole(claim.hold(bytes))
+        }
+        // What is held is the message; it becomes less as it is encoded.
+        Reply::Parts { len, source } => {
+            let claim = node.budget.claim_anyway(claim, len as u64);
+            Reply::Parts { len, source: Box::new(Claimed::new(source, claim, len)) }
         }
         reply => reply,
     }
