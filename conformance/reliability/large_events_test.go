@@ -125,3 +125,31 @@ func TestUnreadLargeEvents(t *testing.T) {
 	}
 	reading.Wait()
 }
+
+// TestUnreadRangeStreams lets hundreds of clients ask for large values in
+// chunks and lets nothing of them through.
+func TestUnreadRangeStreams(t *testing.T) {
+	onlyOurs(t)
+	const streams, values, valueBytes, growthMB = 300, 20, 1_000_000, 64
+	server := harness.Start(t, harness.Subject(), "--client-write-timeout=10m")
+	fillValues(t, server, "big/", values, valueBytes)
+	time.Sleep(time.Second)
+	before := memoryMB(t, server)
+	peak := peakMemory(t, server)
+	request := &pb.RangeRequest{Key: []byte("big/"), RangeEnd: []byte("big0")}
+	var calls []*rawCall
+	for range streams {
+		calls = append(calls, callAfter(t, shutGreeting(), server.Endpoint(), "/etcdserverpb.KV/RangeStream", request, false))
+	}
+	time.Sleep(2 * time.Second)
+	checkAlive(t, server)
+	checkGrowth(t, fmt.Sprintf("%d streams of large values that nobody reads", streams), before, peak(), growthMB)
+	for _, call := range calls[:10] {
+		if err := call.openUp(); err != nil {
+			t.Fatal(err)
+		}
+		if bytes, err := call.drain(30 * time.Second); err != nil || bytes < values*valueBytes {
+			t.Errorf("one that reads now got %d bytes: %v", bytes, err)
+		}
+	}
+}

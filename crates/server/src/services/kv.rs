@@ -236,7 +236,7 @@ fn put_tail(more: bool, count: i64, out: &mut BytesMut) {
 
 /// A long answer: only places of values are held. Small pairs are copied as the client takes them; large ones go to the socket from
 /// where they are stored.
-struct PairsSource {
+pub(super) struct PairsSource {
     /// Encoded bytes that the client has not taken yet: the beginning of the answer, or a piece of it.
     ready: BytesMut,
     /// The rest of a large pair, which follows `ready`.
@@ -247,7 +247,11 @@ struct PairsSource {
 }
 
 impl PairsSource {
-    fn new(ready: BytesMut, parts: VecDeque<(Kvs, BytesMut)>, claim: Option<budget::Claim>) -> Box<PairsSource> {
+    pub(super) fn new(
+        ready: BytesMut,
+        parts: VecDeque<(Kvs, BytesMut)>,
+        claim: Option<budget::Claim>,
+    ) -> Box<PairsSource> {
         Box::new(PairsSource { ready, large: Bytes::new(), parts, _claim: claim })
     }
 

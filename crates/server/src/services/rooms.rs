@@ -3,8 +3,9 @@
 use crate::node::Node;
 use api::Error;
 use budget::{Claim, Pool};
+use bytes::Bytes;
 use contain::lock;
-use rpc::{Address, StreamWaker};
+use rpc::{Address, Source, StreamWaker};
 use std::sync::{Arc, Mutex, Weak};
 use store::watch::Room;
 
@@ -93,6 +94,18 @@ impl Room for Claimed {
         let mut claim = lock(&self.0);
         let bytes = (bytes as u64).min(claim.bytes());
         claim.resize(bytes);
+    }
+}
+
+/// What makes a message, with the memory that it takes until it is sent.
+pub(super) struct Kept {
+    pub(super) source: Box<dyn Source>,
+    pub(super) _room: Arc<dyn Room>,
+}
+
+impl Source for Kept {
+    fn next(&mut self, bytes_max: usize) -> Option<Bytes> {
+        self.source.next(bytes_max)
     }
 }
 

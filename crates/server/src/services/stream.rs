@@ -1,16 +1,20 @@
 //! `etcdserverpb.KV/RangeStream`: a range in chunks, read as the client takes them.
 
 use super::fair::Turns;
+use super::kv::PairsSource;
 use super::reply::{decode, unanswered};
+use super::rooms::{Kept, Rooms};
 use crate::auth::rules::Keys;
 use crate::auth::{Asking, Permitted};
 use crate::node::Node;
 use api::etcdserverpb::{RangeRequest, RangeResponse};
-use api::{Message, check, varint};
+use api::{Message, check, limits, varint};
 use bytes::{Bytes, BytesMut};
 use contain::lock;
-use rpc::{Outbound, Status, StreamCall, StreamHandler, StreamWaker};
+use rpc::{Outbound, Reply, Status, StreamCall, StreamHandler, StreamWaker};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, Weak};
+use store::watch::Room;
 
 /// The next step of the stream's thread, set by other threads.
 enum Step {
@@ -33,6 +37,9 @@ pub(super) struct RangeStream {
     waker: StreamWaker,
     step: Arc<Mutex<Option<Step>>>,
     chunks: Option<Box<Chunks>>,
+    /// A chunk for whose places there was no room.
+    late: Option<store::RangeChunk>,
+    rooms: Rooms,
     /// With `--client-share`.
     turns: Option<Turns>,
 }
@@ -40,7 +47,9 @@ pub(super) struct RangeStream {
 impl RangeStream {
     pub(super) fn new(node: &Arc<Node>, call: StreamCall, asking: Asking<Keys>) -> RangeStream {
         let turns = Turns::of(node, &call);
-        RangeStream { node: node.clone(), asking, waker: call.waker, step: Arc::default(), chunks: None, turns }
+        let rooms = Rooms::new(node, call.peer.address, call.waker.clone());
+        let (step, chunks, late) = (Arc::default(), None, None);
+        RangeStream { node: node.clone(), asking, waker: call.waker, step, chunks, late, rooms, turns }
     }
 
     fn start(&mut self, message: Bytes) -> Result<(), Status> {
@@ -113,32 +122,54 @@ impl RangeStream {
                 turn => turn,
             },
         };
-        let mut make = || -> Result<Option<Bytes>, Status> {
-            let Some(chunk) = chunks.stream.next() else { return Ok(None) };
+        let (late, rooms) = (&mut self.late, &self.rooms);
+        let mut make = || -> Result<Made, Status> {
+            let chunk = match late.take() {
+                Some(chunk) => chunk,
+                None => match chunks.stream.next() {
+                    Some(chunk) => chunk?,
+                    None => return Ok(Made::End),
+                },
+            };
             chunks.request.decide_anew(&self.node.store)?;
-            Ok(Some(encode(&self.node, chunk?)))
+            let held = chunk.kvs.held_bytes();
+            let room = if held > limits::BUDGET_FREE_BYTES { rooms.ask(held, true) } else { None };
+            if held > limits::BUDGET_FREE_BYTES && room.is_none() {
+                *late = Some(chunk);
+                return Ok(Made::Late);
+            }
+            Ok(Made::Chunk(encode(&self.node, chunk, room)))
         };
         let made = match (&self.turns, turn) {
             (Some(turns), Some(turn)) => turns.count(turn, make, |made| match made {
-                Ok(Some(message)) => message.len(),
+                Ok(Made::Chunk(reply)) => reply.len(),
                 _ => 0,
             }),
             _ => make(),
         };
         match made? {
-            Some(message) => {
-                out.send(message);
+            Made::Chunk(reply) => {
+                out.send_reply(reply);
                 self.waker.wake();
             }
-            None => out.finish(Status::OK),
+            Made::Late => {}
+            Made::End => out.finish(Status::OK),
         }
         Ok(())
     }
 }
 
+/// What a turn of a stream has made.
+enum Made {
+    Chunk(Reply),
+    /// Nothing: there is no room. The stream is woken once there is.
+    Late,
+    End,
+}
+
 /// A `RangeStreamResponse` around one `RangeResponse`. Only the last chunk has the fields `header`, `count` and
-/// `more`.
-fn encode(node: &Node, mut chunk: store::RangeChunk) -> Bytes {
+/// `more`. The pairs of a long one are copied as the client takes them, large ones not at all; `room` is for their places.
+fn encode(node: &Node, mut chunk: store::RangeChunk, room: Option<Arc<dyn Room>>) -> Reply {
     let rest = match chunk.end {
         Some(end) => {
             RangeResponse { header: Some(node.header(end.revision)), more: end.more, count: end.count, kvs: Vec::new() }
@@ -146,17 +177,27 @@ fn encode(node: &Node, mut chunk: store::RangeChunk) -> Bytes {
         None => RangeResponse::default(),
     };
     let len = chunk.kvs.encoded_len().saturating_add(rest.encoded_len());
-    let mut message = BytesMut::with_capacity(len.saturating_add(8));
+    let is_long = len > limits::TURN_BYTES_MAX;
+    let mut message = BytesMut::with_capacity(if is_long { 0 } else { len.saturating_add(8) });
     varint::put_delimited(&mut message, 1, len);
+    if is_long {
+        let len = message.len().saturating_add(len);
+        let tail = BytesMut::from(&rest.encode_to_vec()[..]);
+        let source = PairsSource::new(message, VecDeque::from([(chunk.kvs, tail)]), None);
+        return match room {
+            None => Reply::Parts { len, source },
+            Some(room) => Reply::Parts { len, source: Box::new(Kept { source, _room: room }) },
+        };
+    }
     while !chunk.kvs.encode_next(&mut message, usize::MAX) {}
     rest.encode_raw(&mut message);
-    message.freeze()
+    Reply::Whole(message.freeze())
 }
 
 impl StreamHandler for RangeStream {
     fn message(&mut self, message: Bytes, out: &mut Outbound<'_>) {
         match self.start(message).and_then(|()| self.pump(out)) {
-            Ok(()) => {}
+            Ok(()) => self.rooms.settle(),
             Err(status) => out.finish(status),
         }
     }
@@ -164,8 +205,9 @@ impl StreamHandler for RangeStream {
     fn half_closed(&mut self, _out: &mut Outbound<'_>) {}
 
     fn ready(&mut self, out: &mut Outbound<'_>) {
-        if let Err(status) = self.pump(out) {
-            out.finish(status);
+        match self.pump(out) {
+            Ok(()) => self.rooms.settle(),
+            Err(status) => out.finish(status),
         }
     }
 }
