@@ -1,5 +1,6 @@
 //! The observers that follow this process, and what is kept for them.
 
+use super::caught_up::CaughtUp;
 use contain::lock;
 use peer::Follower;
 use std::collections::BTreeMap;
@@ -54,6 +55,8 @@ pub(crate) struct Followers {
     archives: Mutex<BTreeMap<u64, (u64, u64)>>,
     /// Until when one of them counts; 0 if there never was one.
     archives_until_ms: AtomicU64,
+    /// What they are told to be complete.
+    pub(crate) caught_up: CaughtUp,
 }
 
 struct Offer {

@@ -10,6 +10,7 @@
 //! Every member and every observer can be followed. `link` is what an observer knows about what it follows; `replica::consensus` has the
 //! rules by which it takes entries.
 
+mod caught_up;
 mod feed;
 mod follow;
 mod followers;

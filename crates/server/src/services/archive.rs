@@ -44,9 +44,12 @@ fn find(node: &Node, request: &EntriesRequest) -> Result<EntriesResponse, Stop> 
     // A member that is cut off has heard of a leader within this time; then it knows of none.
     let cut_off_ms = u64::try_from(node.config.election_timeout.as_millis()).unwrap_or(u64::MAX).saturating_mul(2);
     let has_leader = node.status.leader() != 0;
-    let complete_ms = if has_leader { now_ms().saturating_sub(cut_off_ms) } else { 0 };
-    // The clock is looked at after the index: what an answer has was applied when it says.
+    let (asked_ms, committed) = (now_ms(), node.status.committed());
     let applied_index = node.status.applied();
+    // A member that has much to apply knows of more than it has to give.
+    let caught_up_ms = node.followers.caught_up.until_ms(asked_ms, committed, applied_index);
+    let complete_ms = if has_leader { caught_up_ms.saturating_sub(cut_off_ms) } else { 0 };
+    // The clock is looked at after the index: what an answer has was applied when it says.
     let time_ms = now_ms();
     let base = EntriesResponse { header, applied_index, time_ms, complete_ms, ..EntriesResponse::default() };
     let stopped = || Stop::from(Error::Stopped);
