@@ -127,8 +127,8 @@ fn files(dir: &Path) -> Result<Files, Error> {
 
 fn read_files(files: &[(u64, u64, PathBuf)], visit: &mut Visit<'_>) -> Result<(), Error> {
     let mut crc = None;
-    // Decided by the first file: the last one may be damaged, and etcd's rules let more pass for torn there.
-    let mut is_own = None;
+    // Of a damaged file the one before tells: etcd's rules let more pass for torn.
+    let mut is_own = false;
     for (behind, (sequence, _, path)) in (0..files.len()).rev().zip(files) {
         let length = std::fs::metadata(path).map_err(Error::io("stat", path))?.len();
         if length > FILE_BYTES_MAX {
@@ -136,9 +136,10 @@ fn read_files(files: &[(u64, u64, PathBuf)], visit: &mut Visit<'_>) -> Result<()
         }
         let bytes = std::fs::read(path).map_err(Error::io("read", path))?;
         let is_last = behind == 0;
-        let wants_more = match *is_own.get_or_insert_with(|| wal::is_own_segment(&bytes, *sequence)) {
+        is_own = wal::is_own_segment(&bytes, *sequence).unwrap_or(is_own);
+        let wants_more = match is_own {
             true => decode_own(&bytes, *sequence, &mut crc, is_last, visit),
-            false => decode(&bytes, &mut crc, is_last, visit),
+            false => decode(&bytes, 0, &mut crc, is_last, visit),
         };
         let wants_more = wants_more.map_err(|(offset, what)| Error::Log {
             path: path.clone(),
@@ -160,7 +161,7 @@ fn decode_own(
     is_last: bool,
     visit: &mut Visit<'_>,
 ) -> Result<bool, (usize, &'static str)> {
-    let read = wal::decode_segment_while(bytes, sequence, *crc, &mut |record| {
+    let (tail, read) = wal::decode_segment_while(bytes, sequence, *crc, &mut |record| {
         visit(match record {
             wal::Record::Metadata(metadata) => Record::Metadata(metadata.to_vec()),
             wal::Record::HardState(state) => Record::State(*state),
@@ -173,24 +174,42 @@ fn decode_own(
             }),
         })
     });
-    match read {
-        Ok(tail) => {
-            *crc = tail.map(|tail| tail.crc);
-            Ok(tail.is_some())
+    let found = match read {
+        Ok(wants_more) => {
+            *crc = Some(tail.crc);
+            return Ok(wants_more);
         }
-        Err(found) if found.torn && is_last => Ok(true),
-        Err(found) => Err((found.offset as usize, found.what)),
+        Err(found) => found,
+    };
+    // A log that was exported is continued by etcd, in the file that we began.
+    if found.offset == tail.offset && follows(bytes, tail) {
+        *crc = Some(tail.crc);
+        return decode(bytes, tail.offset as usize, crc, is_last, visit);
     }
+    if found.torn && is_last { Ok(true) } else { Err((found.offset as usize, found.what)) }
 }
 
-/// The records of one file, and whether those of the next are wanted. `crc` is the running checksum, none before the first file.
+/// Whether a record that is no checksum continues the running one at the end of a batch.
+fn follows(bytes: &[u8], tail: wal::Tail) -> bool {
+    let rest = bytes.get(tail.offset as usize..).unwrap_or_default();
+    let Some((word, rest)) = rest.split_first_chunk::<8>() else { return false };
+    let length = u64::from_le_bytes(*word) & 0x00ff_ffff_ffff_ffff;
+    let message = usize::try_from(length).ok().and_then(|length| rest.get(..length));
+    message.and_then(|message| walpb::Record::decode(message).ok()).is_some_and(|record| {
+        let data = record.data.as_deref().unwrap_or_default();
+        record.r#type() != CRC && crc32c::crc32c_append(tail.crc, data) == record.crc()
+    })
+}
+
+/// The records of one file from `at` on, and whether those of the next are wanted. `crc` is the running checksum, none before the first
+/// file.
 fn decode(
     bytes: &[u8],
+    mut at: usize,
     crc: &mut Option<u32>,
     is_last: bool,
     visit: &mut Visit<'_>,
 ) -> Result<bool, (usize, &'static str)> {
-    let mut at = 0;
     while let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
         let word = u64::from_le_bytes(*word);
         if word == 0 {
@@ -317,7 +336,7 @@ mod tests {
 
     fn indexes(bytes: &[u8], is_last: bool) -> Result<Vec<u64>, (usize, &'static str)> {
         let mut found = Vec::new();
-        decode(bytes, &mut None, is_last, &mut |record| {
+        decode(bytes, 0, &mut None, is_last, &mut |record| {
             if let Record::Entry(entry) = record {
                 found.push(entry.index());
             }
@@ -422,6 +441,42 @@ mod tests {
         assert_eq!(seen.expect("read"), (1..=5).collect::<Vec<_>>());
         assert_eq!(unseen, Vec::<usize>::new());
         assert_eq!(without_last.expect("read"), (1..=4).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn etcd_continues_our_log() {
+        let dir = std::env::temp_dir().join(format!("cairn-etcd-import-continued-{}", std::process::id()));
+        let (path, mut bytes) = own_log(&dir, 3);
+        let entries = || {
+            let mut found = Vec::new();
+            read(&dir, &mut |record| {
+                if let Record::Entry(entry) = record {
+                    found.push(entry.index());
+                }
+            })
+            .map(|()| found)
+        };
+        let (tail, read) = wal::decode_segment_while(&bytes, 0, None, &mut |_| true);
+        assert_eq!(read, Ok(true));
+        let (mut at, mut crc) = (tail.offset as usize, tail.crc);
+        for index in [4, 5] {
+            let data = Entry { index: Some(index), term: Some(2), r#type: Some(0), data: None }.encode_to_vec();
+            crc = crc32c::crc32c_append(crc, &data);
+            let record = walpb::Record { r#type: Some(2), crc: Some(crc), data: Some(data.into()) }.encode_to_vec();
+            let pad = record.len().wrapping_neg() % 8;
+            let mark = if pad == 0 { 0 } else { (0x80 | pad as u64) << 56 };
+            bytes[at..at + 8].copy_from_slice(&(record.len() as u64 | mark).to_le_bytes());
+            bytes[at + 8..at + 8 + record.len()].copy_from_slice(&record);
+            at += 8 + record.len() + pad;
+        }
+        std::fs::write(&path, &bytes).expect("written");
+        let continued = entries();
+        bytes[tail.offset as usize + 3] ^= 0x40;
+        std::fs::write(&path, &bytes).expect("written");
+        let damaged = entries();
+        std::fs::remove_dir_all(&dir).expect("removed");
+        assert_eq!(continued.expect("read"), [1, 2, 3, 4, 5]);
+        assert!(damaged.is_err());
     }
 
     #[test]

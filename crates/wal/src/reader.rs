@@ -22,7 +22,7 @@ pub struct Break {
 pub(crate) const CHAIN_BROKEN: &str = "a batch continues from another checksum";
 
 /// The end of a segment that could be read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tail {
     /// Offset after the last batch.
     pub offset: u64,
@@ -154,37 +154,39 @@ fn read_record(bytes: &[u8], at: usize, crc: u32, metadata: bool) -> Result<(Rec
     Ok((record, crc, frame.end))
 }
 
-/// Whether a segment was written by this crate, as far as its damage lets it be seen. etcd's log has no batches: it begins with a
-/// checksum that tells no length.
-pub fn is_own_segment(bytes: &[u8], sequence: u64) -> bool {
+/// Whether a segment was begun by this crate, if its damage lets that be seen. etcd's begin with a checksum that tells no length.
+pub fn is_own_segment(bytes: &[u8], sequence: u64) -> Option<bool> {
     match frame::read(bytes, 0) {
-        Ok(frame) if frame.kind == Kind::Crc => !frame.data.is_empty(),
-        _ => torn::batch_begins_behind(bytes, sequence, 0),
+        Ok(frame) if frame.kind == Kind::Crc => Some(!frame.data.is_empty()),
+        _ => torn::batch_begins_behind(bytes, sequence, 0).then_some(true),
     }
 }
 
 /// Reads a whole segment from its bytes, however hostile, and hands the records of each intact batch to `visit`.
 pub fn decode_segment(bytes: &[u8], sequence: u64, visit: &mut dyn FnMut(&Record<'_>)) -> Result<Tail, Break> {
-    let tail = decode_segment_while(bytes, sequence, None, &mut |record| {
+    let (tail, read) = decode_segment_while(bytes, sequence, None, &mut |record| {
         visit(record);
         true
-    })?;
-    Ok(tail.unwrap_or_default())
+    });
+    read.map(|_| tail)
 }
 
-/// The same up to the first record after which `visit` wants no more; then `None`. `crc` is the running checksum at the end of the
-/// segment before, if that is known.
+/// The same up to the first record after which `visit` wants no more; says whether it wants more. `crc` is the running checksum at the
+/// end of the segment before, if that is known. The tail is behind the last intact batch, also where a break follows.
 pub fn decode_segment_while(
     bytes: &[u8],
     sequence: u64,
     crc: Option<u32>,
     visit: &mut dyn FnMut(&Record<'_>) -> bool,
-) -> Result<Option<Tail>, Break> {
+) -> (Tail, Result<bool, Break>) {
     let mut reader = Reader::new(bytes, sequence, crc);
-    while let Some(records) = reader.next_batch()? {
-        if !records.iter().all(&mut *visit) {
-            return Ok(None);
+    let read = loop {
+        match reader.next_batch() {
+            Ok(Some(records)) if !records.iter().all(&mut *visit) => break Ok(false),
+            Ok(Some(_)) => {}
+            Ok(None) => break Ok(true),
+            Err(found) => break Err(found),
         }
-    }
-    Ok(Some(reader.tail()))
+    };
+    (reader.tail(), read)
 }
