@@ -3,6 +3,7 @@
 use api::Code;
 use api::Message as _;
 use api::etcdserverpb::WatchRequest;
+use api::etcdserverpb::watch_create_request::FilterType;
 use api::etcdserverpb::watch_request::RequestUnion;
 use budget::Claim;
 use bytes::Bytes;
@@ -181,6 +182,17 @@ impl Watching {
     }
 }
 
+/// Reads a request, which takes no more than its message does: a filter of one byte is four bytes as a number.
+fn read(message: Bytes, namespace: &Namespace) -> Result<Option<RequestUnion>, api::DecodeError> {
+    let Some(mut request) = WatchRequest::decode(message)?.request_union else { return Ok(None) };
+    if let RequestUnion::CreateRequest(request) = &mut request {
+        let filters = [FilterType::Noput as i32, FilterType::Nodelete as i32];
+        request.filters = filters.into_iter().filter(|filter| request.filters.contains(filter)).collect();
+        namespace.watch(request);
+    }
+    Ok(Some(request))
+}
+
 impl StreamHandler for Watching {
     fn message(&mut self, message: Bytes, out: &mut Outbound<'_>) {
         let bytes = message.len().max(REQUEST_BYTES_MIN);
@@ -188,20 +200,13 @@ impl StreamHandler for Watching {
         if held > api::limits::BUDGET_FREE_BYTES && !self.claim.resize(held as u64) {
             return out.finish(api::Error::TooManyRequests.into());
         }
-        let request = match WatchRequest::decode(message) {
-            Ok(WatchRequest { request_union: Some(request) }) => request,
-            Ok(_) => return,
+        let request = match read(message, &self.namespace) {
+            Ok(Some(request)) => request,
+            Ok(None) => return,
             Err(error) => {
                 let text = format!("grpc: error unmarshalling request: {error}");
                 return out.finish(Status::new(Code::Internal, text));
             }
-        };
-        let request = match request {
-            RequestUnion::CreateRequest(mut request) => {
-                self.namespace.watch(&mut request);
-                RequestUnion::CreateRequest(request)
-            }
-            other => other,
         };
         self.mailbox.asked_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.later.push_back((request, bytes));
@@ -237,7 +242,7 @@ mod tests {
     use super::*;
     use crate::held::Held;
     use crate::watch::feed::Batch;
-    use api::etcdserverpb::{ResponseHeader, WatchResponse};
+    use api::etcdserverpb::{ResponseHeader, WatchCreateRequest, WatchResponse};
     use api::mvccpb::{Event, KeyValue};
     use rpc::Address;
 
@@ -276,6 +281,19 @@ mod tests {
         assert_eq!(silent.push(Telling::Plain(WatchResponse::default())), Pushed::Taken);
         drop((silent, other, more));
         assert_eq!(held_bytes(&held), 0);
+    }
+
+    #[test]
+    fn filters_that_are_repeated_take_no_more_than_their_message() {
+        let filters = |count: usize| vec![FilterType::Nodelete as i32; count];
+        let request = WatchCreateRequest { key: "a".into(), filters: filters(100_000), ..Default::default() };
+        let message = WatchRequest { request_union: Some(RequestUnion::CreateRequest(request)) }.encode_to_vec();
+        let bytes = message.len();
+        let Ok(Some(RequestUnion::CreateRequest(request))) = read(message.into(), &Namespace::default()) else {
+            panic!("a request");
+        };
+        let held = request.filters.capacity().saturating_mul(size_of::<i32>());
+        assert!(request.filters == filters(1) && held <= bytes, "{held} of {bytes}");
     }
 
     #[test]

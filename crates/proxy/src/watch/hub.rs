@@ -237,7 +237,9 @@ impl Hub {
         }
         let filtered = |kind: FilterType| request.filters.contains(&(kind as i32));
         let (no_put, no_delete) = (filtered(FilterType::Noput), filtered(FilterType::Nodelete));
-        let subject = Subject { key: request.key, range_end: request.range_end, prev_kv: request.prev_kv };
+        // Copies: both are parts of the client's message, and a watch outlives that.
+        let (key, range_end) = (Bytes::copy_from_slice(&request.key), Bytes::copy_from_slice(&request.range_end));
+        let subject = Subject { key, range_end, prev_kv: request.prev_kv };
         let watch = Watch {
             subject,
             next: request.start_revision.max(0),

@@ -619,6 +619,18 @@ fn a_quiet_watch_that_began_in_the_future_holds_no_progress_back() {
 }
 
 #[test]
+fn a_watch_holds_nothing_of_its_request() {
+    let mut hub = Hub::new(1, Live::default());
+    hub.open(1);
+    hub.up(Lane::Main);
+    let message = Bytes::from(vec![b'k'; 1 << 20]);
+    let (key, range_end) = (message.slice(10..20), message.slice(20..40));
+    hub.create(1, WatchCreateRequest { key, range_end, ..WatchCreateRequest::default() });
+    hub.take();
+    assert!(hub.feeds() == 1 && message.is_unique(), "the whole message stays with a part of it");
+}
+
+#[test]
 fn a_client_with_many_watches_keeps_no_other_waiting() {
     let (mut hub, history) = (Hub::new(1, Live::default()), History { revision: 5, ..History::default() });
     let mut streams = [(); 2].map(|()| Stream { knows_token: true, is_up: true, ..Stream::default() });
