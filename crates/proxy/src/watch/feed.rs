@@ -177,8 +177,12 @@ impl Feed {
             && other.is_begun
             && self.lane == Lane::Main
             && (self.recent_from..=self.position).contains(&other.position)
-            && self.subject.contains(&other.subject)
-            && (self.subject == other.subject || self.audience.has_room(&self.subject, &other.subject))
+            && self.has_room_for(other)
+    }
+
+    /// Whether it has everything that another feed has, and room for the watches of that, however far both are.
+    pub(crate) fn has_room_for(&self, other: &Feed) -> bool {
+        self.subject.contains(&other.subject) && self.audience.has_room(&self.subject, &other.subject)
     }
 }
 

@@ -631,6 +631,26 @@ fn a_watch_holds_nothing_of_its_request() {
 }
 
 #[test]
+fn members_are_not_asked_for_progress_again_and_again() {
+    let (mut hub, history) = (Hub::new(1, Live::default()), History { revision: 5, ..History::default() });
+    let mut streams = [(); 2].map(|()| Stream { knows_token: true, is_up: true, ..Stream::default() });
+    hub.open(1);
+    LANES.into_iter().for_each(|lane| hub.up(lane));
+    // One range more than a feed takes on beside its own.
+    let parts = (0..65).map(|number| (format!("a{number:02}"), format!("a{number:02}x")));
+    for (key, range_end) in [("a".into(), "b".into())].into_iter().chain(parts) {
+        let request = WatchCreateRequest { key: key.into(), range_end: range_end.into(), ..Default::default() };
+        hub.create(1, request);
+    }
+    for round in 0..10 {
+        answered(&mut hub, &history, &mut streams, round * 1_000);
+    }
+    assert_eq!(hub.feeds(), 2, "all but one share");
+    while hub.work() {}
+    assert!(!hub.is_waiting(), "nothing comes of the next answer either");
+}
+
+#[test]
 fn a_client_with_many_watches_keeps_no_other_waiting() {
     let (mut hub, history) = (Hub::new(1, Live::default()), History { revision: 5, ..History::default() });
     let mut streams = [(); 2].map(|()| Stream { knows_token: true, is_up: true, ..Stream::default() });

@@ -139,7 +139,7 @@ impl Hub {
                     return effort;
                 }
             } else {
-                is_near |= is_main(one) && is_main(two) && two.subject.contains(&one.subject);
+                is_near |= is_main(one) && is_main(two) && two.has_room_for(one);
             }
         }
         // Those that have come as far without an event know it by the progress of all.
