@@ -58,6 +58,8 @@ pub(crate) enum Pushed {
     Full,
     /// There is no room for them, and nothing of this client waits.
     Starved,
+    /// There is no room for progress that nobody has asked for. The next that is told says as much.
+    LeftOut,
 }
 
 impl State {
@@ -88,8 +90,9 @@ impl Mailbox {
         Mailbox { state: Mutex::new(state), wake: Box::new(wake), live, asked_bytes: AtomicUsize::new(0) }
     }
 
-    /// Leaves something for the client. Events are left only if there is room for them: in its part, where one telling may be larger if
-    /// it is alone, and in the budget.
+    /// Leaves something for the client. Events, and progress that it has not asked for, are left only if there is room for them: in its
+    /// part, where one telling may be larger if it is alone, and in the budget. Everything else answers a request or ends a watch, and
+    /// so comes at most once for each that the client has made; requests wait while there are many answers.
     pub(crate) fn push(&self, telling: Telling) -> Pushed {
         let mut state = self.state.lock();
         let is_first = state.tellings.is_empty();
@@ -97,13 +100,14 @@ impl Mailbox {
         let is_crowded = self.live.bytes() > LIVE_BYTES_MAX;
         let most = if is_crowded { CROWDED_BYTES_MAX } else { WAITING_BYTES_MAX };
         let is_events = matches!(telling, Telling::Events { .. });
-        if is_events && ((bytes > most && !is_first) || !state.has_room(bytes)) {
+        let needs_room = is_events || telling.is_unasked();
+        let has_room = (bytes <= most || is_first || !needs_room) && state.has_room(bytes);
+        if needs_room && !has_room {
+            if !is_events {
+                return Pushed::LeftOut;
+            }
             state.is_stalled = true;
             return if is_first { Pushed::Starved } else { Pushed::Full };
-        }
-        if !is_events {
-            // Each answers a request, and these wait while there are many.
-            state.has_room(bytes);
         }
         state.bytes = bytes;
         state.tellings.push_back(telling);
@@ -241,6 +245,7 @@ impl Drop for Watching {
 mod tests {
     use super::*;
     use crate::held::Held;
+    use crate::watch::NO_WATCH;
     use crate::watch::feed::Batch;
     use api::etcdserverpb::{ResponseHeader, WatchCreateRequest, WatchResponse};
     use api::mvccpb::{Event, KeyValue};
@@ -256,6 +261,10 @@ mod tests {
         let events = vec![Event { kv, ..Event::default() }];
         let batch = Batch::new(ResponseHeader::default(), events, 4, &Live::default()).expect("events");
         Telling::Events { watch: 1, from: 5, fragment: false, batch: Arc::new(batch), part: None }
+    }
+
+    fn answer() -> Telling {
+        Telling::Plain(WatchResponse { watch_id: 7, created: true, ..WatchResponse::default() })
     }
 
     fn held_bytes(held: &Held) -> u64 {
@@ -278,7 +287,7 @@ mod tests {
         let pushed: Vec<Pushed> = more.iter().map(|mailbox| mailbox.push(events(1_500 << 10))).collect();
         assert_eq!(pushed, [Pushed::Taken, Pushed::Starved, Pushed::Starved]);
         // Answers are always left.
-        assert_eq!(silent.push(Telling::Plain(WatchResponse::default())), Pushed::Taken);
+        assert_eq!(silent.push(answer()), Pushed::Taken);
         drop((silent, other, more));
         assert_eq!(held_bytes(&held), 0);
     }
@@ -297,11 +306,26 @@ mod tests {
     }
 
     #[test]
+    fn progress_that_nobody_asked_for_does_not_pile_up() {
+        let held = Held::start(16 << 20).expect("a thread");
+        let silent = mailbox(&held, 1);
+        let progress = |watch_id| Telling::Plain(WatchResponse { watch_id, ..WatchResponse::default() });
+        let taken = (0..10_000).filter(|number| silent.push(progress(1 + number % 100)) == Pushed::Taken).count();
+        let bytes = silent.state.lock().bytes;
+        assert!(taken > 1_000 && bytes <= WAITING_BYTES_MAX, "{taken} take {bytes}");
+        // What the client has asked for comes all the same.
+        assert_eq!(silent.push(progress(NO_WATCH)), Pushed::Taken);
+        assert_eq!(silent.push(answer()), Pushed::Taken);
+        // It is no reason to stop giving it events.
+        assert!(!silent.state.lock().is_stalled);
+    }
+
+    #[test]
     fn a_client_that_takes_no_answers_is_asked_to_wait_with_requests() {
         let held = Held::start(16 << 20).expect("a thread");
         let silent = mailbox(&held, 1);
         while !silent.is_full() {
-            silent.push(Telling::Plain(WatchResponse::default()));
+            assert_eq!(silent.push(answer()), Pushed::Taken);
         }
         assert!(held_bytes(&held) >= WAITING_BYTES_MAX as u64);
     }

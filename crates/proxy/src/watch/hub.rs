@@ -12,14 +12,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use super::audience::Id;
 use super::feed::{Feed, Lane, Live, PerLane, revision};
 use super::mistake::Mistake;
-use super::{ClientId, FeedId, Subject, Telling, WatchId};
+use super::{ClientId, FeedId, NO_WATCH, Subject, Telling, WatchId};
 
 mod feeding;
 mod going_back;
 mod received;
 
-/// What the answer to a watch that is refused has for its number.
-const NO_WATCH: WatchId = -1;
 /// What a watch takes beside its keys, in bytes: its own entry, and that of a feed.
 const WATCH_BYTES: usize = 768;
 /// Bytes of recent events that all feeds together keep.

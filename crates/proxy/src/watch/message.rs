@@ -6,8 +6,8 @@ use bytes::Bytes;
 use prost::Message as _;
 use std::sync::Arc;
 
-use super::WatchId;
 use super::feed::Batch;
+use super::{NO_WATCH, WatchId};
 
 /// A fragment is cut off before it is larger than this, as in etcd: what a request may have, and what gRPC may add.
 const FRAGMENT_BYTES_MAX: usize = api::limits::REQUEST_BYTES_MAX + api::limits::GRPC_OVERHEAD_BYTES;
@@ -34,6 +34,11 @@ impl Telling {
     /// Whether it says how far watches are, and so nothing that must not be left out.
     pub(crate) fn is_progress(&self) -> bool {
         matches!(self, Telling::Plain(response) if !response.created && !response.canceled)
+    }
+
+    /// Whether it is progress that no client has asked for: that of one watch.
+    pub(crate) fn is_unasked(&self) -> bool {
+        self.is_progress() && matches!(self, Telling::Plain(response) if response.watch_id != NO_WATCH)
     }
 
     /// About what it takes until it is sent. A batch counts for everybody who waits for it.

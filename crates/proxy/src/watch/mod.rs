@@ -40,6 +40,8 @@ use bytes::Bytes;
 pub(crate) type ClientId = u64;
 /// A watch, as its client calls it.
 pub(crate) type WatchId = i64;
+/// The watch of an answer that is about no single one: a refused one has no number, and the progress that a client asks for is that of all.
+pub(crate) const NO_WATCH: WatchId = -1;
 /// A watch, as members call it.
 pub(crate) type FeedId = i64;
 
