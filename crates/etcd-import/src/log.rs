@@ -407,20 +407,22 @@ mod tests {
         (path, bytes)
     }
 
+    /// The entries of a log.
+    fn entries(dir: &Path) -> Result<Vec<u64>, Error> {
+        let mut found = Vec::new();
+        read(dir, &mut |record| {
+            if let Record::Entry(entry) = record {
+                found.push(entry.index());
+            }
+        })?;
+        Ok(found)
+    }
+
     #[test]
     fn no_flipped_byte_of_our_own_log_goes_unseen() {
         let dir = std::env::temp_dir().join(format!("cairn-etcd-import-own-{}", std::process::id()));
         let (path, whole) = own_log(&dir, 5);
-        let entries = || {
-            let mut found = Vec::new();
-            read(&dir, &mut |record| {
-                if let Record::Entry(entry) = record {
-                    found.push(entry.index());
-                }
-            })
-            .map(|()| found)
-        };
-        let seen = entries();
+        let seen = entries(&dir);
         let used = whole.len() - whole.iter().rev().take_while(|byte| **byte == 0).count();
         let last_batch = whole[..used].windows(3).rposition(|head| head == [0x08, 4, 0x10]).expect("a batch") - 8;
         let mut unseen = Vec::new();
@@ -428,7 +430,7 @@ mod tests {
             let mut damaged = whole.clone();
             damaged[at] ^= 0x40;
             std::fs::write(&path, &damaged).expect("written");
-            if entries().is_ok() {
+            if entries(&dir).is_ok() {
                 unseen.push(at);
             }
         }
@@ -436,7 +438,7 @@ mod tests {
         let mut torn = whole;
         torn[last_batch..].fill(0);
         std::fs::write(&path, &torn).expect("written");
-        let without_last = entries();
+        let without_last = entries(&dir);
         std::fs::remove_dir_all(&dir).expect("removed");
         assert_eq!(seen.expect("read"), (1..=5).collect::<Vec<_>>());
         assert_eq!(unseen, Vec::<usize>::new());
@@ -447,15 +449,6 @@ mod tests {
     fn etcd_continues_our_log() {
         let dir = std::env::temp_dir().join(format!("cairn-etcd-import-continued-{}", std::process::id()));
         let (path, mut bytes) = own_log(&dir, 3);
-        let entries = || {
-            let mut found = Vec::new();
-            read(&dir, &mut |record| {
-                if let Record::Entry(entry) = record {
-                    found.push(entry.index());
-                }
-            })
-            .map(|()| found)
-        };
         let (tail, read) = wal::decode_segment_while(&bytes, 0, None, &mut |_| true);
         assert_eq!(read, Ok(true));
         let (mut at, mut crc) = (tail.offset as usize, tail.crc);
@@ -470,10 +463,10 @@ mod tests {
             at += 8 + record.len() + pad;
         }
         std::fs::write(&path, &bytes).expect("written");
-        let continued = entries();
+        let continued = entries(&dir);
         bytes[tail.offset as usize + 3] ^= 0x40;
         std::fs::write(&path, &bytes).expect("written");
-        let damaged = entries();
+        let damaged = entries(&dir);
         std::fs::remove_dir_all(&dir).expect("removed");
         assert_eq!(continued.expect("read"), [1, 2, 3, 4, 5]);
         assert!(damaged.is_err());
