@@ -76,6 +76,8 @@ impl Archive {
                 Some(id.map_err(|_| vault.damaged(IDENTITY, "it names no cluster"))?)
             }
         };
+        // Before what it vouches for: a follower adds to the archive meanwhile, and moves the mark.
+        let mark = get_json(vault, MARK, &mut unreadable).await?;
         let mut bases: Vec<Base> = Vec::new();
         let listed = vault.list("base").await?;
         let files: BTreeMap<&str, u64> = listed.iter().map(|listed| (listed.name.as_str(), listed.bytes)).collect();
@@ -99,7 +101,6 @@ impl Archive {
         bases.sort_by_key(Base::at);
         let named = vault.list("log").await?.into_iter();
         let pieces = named.filter_map(|listed| Some((PieceName::parse(&listed.name)?, listed.bytes))).collect();
-        let mark = get_json(vault, MARK, &mut unreadable).await?;
         Ok(Archive { cluster_id, bases, pieces, mark, unreadable })
     }
 

@@ -13,7 +13,7 @@ use etcd_import::Database;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 fn options(dir: &Dir) -> Options {
@@ -362,4 +362,41 @@ async fn a_member_without_a_leader_vouches_for_nothing_and_no_clock_counts_for_e
     let early = Archive { mark: Some(Mark::new(90_000_000, 1)), ..archive };
     assert_eq!(early.keep_from_ms(day), 90_000_000 - 86_400_000);
     assert_eq!(Archive { mark: None, ..early }.keep_from_ms(day), 0);
+}
+
+#[tokio::test]
+async fn an_archive_that_grows_while_it_is_read_is_whole() {
+    let member = Member::new(12, Arc::new(Dir::new("grows")));
+    let store = Faulty::new(i64::MAX);
+    let vault = Vault::of(store.clone());
+    let mut states = Vec::new();
+    for _ in 0..2 {
+        member.grow(30);
+        follow(&member, &vault).await.expect("a store that works");
+        let end = Archive::read(&vault).await.expect("an archive").end().expect("a base");
+        states.push((store.inner.fork(), end));
+    }
+    let [(before, early), (after, late)] = &states[..] else { panic!("two states") };
+    assert!(early < late);
+    // All is shipped between any two reads.
+    for reads in 0.. {
+        let growing = || {
+            let (before, left) = ((before.fork(), AtomicI64::new(reads)), AtomicI64::new(i64::MAX));
+            Arc::new(Faulty { inner: after.fork(), left, before: Some(before) })
+        };
+        let store = growing();
+        let archive = Archive::read(&Vault::of(store.clone())).await.expect("an archive");
+        assert_eq!(archive.gaps(), [], "shipped behind {reads} reads");
+        let (scratch, file) = (member.dir.file("scratch"), member.dir.file("made"));
+        std::fs::create_dir(&scratch).expect("room");
+        let made = make(&Vault::of(growing()), Wanted::Newest, &scratch, &file).await;
+        let made = made.unwrap_or_else(|error| panic!("shipped behind {reads} reads: {error}"));
+        assert!((made.at == *early || made.at == *late) && !made.ends_in_gap, "{made:?}");
+        std::fs::remove_dir_all(scratch).expect("ours");
+        std::fs::remove_file(file).expect("ours");
+        if store.before.as_ref().is_some_and(|(_, left)| left.load(Ordering::SeqCst) > 0) {
+            assert!(reads > 4, "each read of an archive was the last one before");
+            break;
+        }
+    }
 }

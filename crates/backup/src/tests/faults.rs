@@ -18,11 +18,21 @@ pub(crate) struct Faulty {
     pub(crate) inner: InMemory,
     /// Changes that still go well; below 0 none does.
     pub(crate) left: AtomicI64,
+    /// What was in it before, and how many reads still see that.
+    pub(crate) before: Option<(InMemory, AtomicI64)>,
 }
 
 impl Faulty {
     pub(crate) fn new(left: i64) -> Arc<Faulty> {
-        Arc::new(Faulty { inner: InMemory::new(), left: AtomicI64::new(left) })
+        Arc::new(Faulty { inner: InMemory::new(), left: AtomicI64::new(left), before: None })
+    }
+
+    /// What a read sees.
+    fn read(&self) -> &InMemory {
+        match &self.before {
+            Some((before, reads)) if reads.fetch_sub(1, Ordering::SeqCst) > 0 => before,
+            _ => &self.inner,
+        }
     }
 
     fn spend(&self) -> Result<()> {
@@ -61,7 +71,7 @@ impl ObjectStore for Faulty {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        self.inner.get_opts(location, options).await
+        self.read().get_opts(location, options).await
     }
 
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
@@ -72,7 +82,7 @@ impl ObjectStore for Faulty {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.inner.list(prefix)
+        self.read().list(prefix)
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
