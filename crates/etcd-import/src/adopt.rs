@@ -224,7 +224,8 @@ impl Adoption<'_> {
                 }
                 self.steps.next()?;
                 rename(&staged, wal_dir)?;
-            } else if !has_log(wal_dir) {
+            } else if !crate::log::is_ours(wal_dir) {
+                // etcd's may still be in its place.
                 let text = format!("neither `{}` nor `{}` holds the new log", staged.display(), wal_dir.display());
                 return Err(Error::Refused(text));
             }

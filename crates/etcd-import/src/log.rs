@@ -125,6 +125,13 @@ fn files(dir: &Path) -> Result<Files, Error> {
     Ok(files)
 }
 
+/// Whether a log is there whose first file this project began.
+pub(crate) fn is_ours(dir: &Path) -> bool {
+    let Ok(files) = files(dir) else { return false };
+    let Some((sequence, _, path)) = files.first() else { return false };
+    std::fs::read(path).is_ok_and(|bytes| wal::is_own_segment(&bytes, *sequence) == Some(true))
+}
+
 fn read_files(files: &[(u64, u64, PathBuf)], visit: &mut Visit<'_>) -> Result<(), Error> {
     let mut crc = None;
     // Of a damaged file the one before tells: etcd's rules let more pass for torn.
@@ -305,7 +312,7 @@ fn is_torn(framed: &[u8], start: usize) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
@@ -393,7 +400,7 @@ mod tests {
     }
 
     /// A log of our own with entries of a batch each, and the bytes of its only file.
-    fn own_log(dir: &Path, entries: u64) -> (PathBuf, Vec<u8>) {
+    pub(crate) fn own_log(dir: &Path, entries: u64) -> (PathBuf, Vec<u8>) {
         let disk = std::sync::Arc::new(disk::OsDisk { unsafe_no_sync: true });
         let options = wal::Options { segment_bytes: 8 << 10, segments_min: 1, rest: || {} };
         let mut wal = wal::Wal::create(disk, dir, b"whose", options).expect("made");

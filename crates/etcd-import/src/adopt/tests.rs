@@ -39,7 +39,9 @@ impl Scratch {
             |(), from_wal, to, to_wal| {
                 assert_eq!(from_wal, wal_dir);
                 write(&to.join("member/snap"), "ours");
-                write(&to_wal.cloned().unwrap_or(to.join("member/wal")).join("0.wal"), "ours");
+                let wal = to_wal.cloned().unwrap_or(to.join("member/wal"));
+                write(&wal.join("0.wal"), "ours");
+                crate::log::tests::own_log(&wal, 1);
                 Ok(Migrated { member_id: 1, cluster_id: 2, revision: 3, index: 4, entries: 5 })
             },
         )
@@ -147,6 +149,25 @@ fn an_adoption_whose_data_is_gone_is_not_finished() {
         scratch.attempt(has_wal_dir, false, usize::MAX).unwrap().unwrap();
         scratch.check_adopted(has_wal_dir);
     }
+}
+
+/// etcd's own log, still in its place, is no adopted one.
+#[test]
+fn an_adoption_whose_log_is_gone_is_not_finished() {
+    let scratch = Scratch::new("log-gone");
+    scratch.etcds(true);
+    // Killed before the log was renamed.
+    assert!(scratch.attempt(true, true, 3).is_err());
+    let (staged, aside) = (scratch.0.join("log.adopting"), scratch.0.join("aside"));
+    write(&scratch.wal_dir().join("0000000000000000-0000000000000000.wal"), "etcd");
+    fs::rename(&staged, &aside).unwrap();
+    for _ in 0..2 {
+        let error = scratch.attempt(true, true, usize::MAX).unwrap_err().to_string();
+        assert!(error.contains("holds the new log"), "{error}");
+    }
+    fs::rename(&aside, &staged).unwrap();
+    scratch.attempt(true, false, usize::MAX).unwrap().unwrap();
+    scratch.check_adopted(true);
 }
 
 #[test]
