@@ -2,7 +2,7 @@
 //!
 //! Those threads run only while no other thread of the machine wants a processor. If all processors are busy for seconds, by this
 //! member or by other programs, nobody could log in meanwhile. So a job that is not finished in time is computed once more, by a thread
-//! of ordinary priority that takes at most a tenth of one processor.
+//! of ordinary priority that takes at most a fifth of one processor.
 
 use crate::system::thread_time;
 use std::collections::VecDeque;
