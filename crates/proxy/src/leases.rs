@@ -34,7 +34,7 @@ enum Command {
     /// The client asks for nothing more.
     HalfClose(ClientId),
     Close(ClientId),
-    /// The circle has lost its place to another identity.
+    /// The circle has lost its last place to another identity.
     Lost,
 }
 
@@ -51,7 +51,8 @@ struct Circle {
     /// Tells it from an earlier one of the same identity.
     number: u64,
     commands: UnboundedSender<Command>,
-    place: Place,
+    /// One of each origin of its clients.
+    places: Vec<Place>,
 }
 
 /// A circle as its own task knows it.
@@ -105,8 +106,7 @@ impl Leases {
         let id = self.0.last.fetch_add(1, Ordering::Relaxed);
         let mailbox = Arc::new(Mailbox::new(move || waker.wake()));
         let mut circles = self.0.circles.lock();
-        let known = circles.each.get(&identity).map(|circle| circle.commands.clone());
-        let commands = known.unwrap_or_else(|| self.0.begin(&mut circles, identity, origin));
+        let commands = self.0.enter(&mut circles, identity, origin);
         // Under the lock: a circle ends only if nothing was sent to it.
         let _ = commands.send(Command::Open(id, mailbox.clone()));
         KeepingAlive::new(id, mailbox, commands, claims)
@@ -114,19 +114,26 @@ impl Leases {
 }
 
 impl Shared {
-    /// Begins a circle, for which another one may lose its place.
-    fn begin(&self, circles: &mut Circles, identity: Identity, origin: Origin) -> UnboundedSender<Command> {
-        let (commands, queue) = unbounded_channel();
-        circles.last = circles.last.saturating_add(1);
-        let (place, lost) = circles.places.take(origin, identity.clone());
-        if let Some(lost) = lost.and_then(|lost| circles.each.remove(&lost)) {
+    /// The circle of an identity, for a client of an origin. It begins if there is none; another one may lose its last place for it.
+    fn enter(&self, circles: &mut Circles, identity: Identity, origin: Origin) -> UnboundedSender<Command> {
+        let Circles { each, places, last } = circles;
+        let circle = each.entry(identity.clone()).or_insert_with(|| {
+            let (commands, queue) = unbounded_channel();
+            *last = last.saturating_add(1);
+            let number = *last;
+            // The thread never ends before the process.
+            let _ = self.begin.send((Name { identity: identity.clone(), number }, queue));
+            Circle { number, commands, places: Vec::new() }
+        });
+        let commands = circle.commands.clone();
+        let lost = places.join(&mut circle.places, origin, identity);
+        if let Some(identity) = lost
+            && each.get_mut(&identity).is_some_and(|circle| !places.are_left(&mut circle.places))
+            && let Some(lost) = each.remove(&identity)
+        {
             // It may be about to end by itself.
             let _ = lost.commands.send(Command::Lost);
         }
-        let number = circles.last;
-        circles.each.insert(identity.clone(), Circle { number, commands: commands.clone(), place });
-        // The thread never ends before the process.
-        let _ = self.begin.send((Name { identity, number }, queue));
         commands
     }
 
@@ -134,7 +141,7 @@ impl Shared {
     fn know(&self, name: &Name) {
         let circles = &mut *self.circles.lock();
         if let Some(circle) = circles.each.get_mut(&name.identity).filter(|circle| circle.number == name.number) {
-            circles.places.know(&mut circle.place);
+            circle.places.iter_mut().for_each(|place| circles.places.know(place));
         }
     }
 
@@ -147,7 +154,7 @@ impl Shared {
             && is_own
             && let Some(circle) = circles.each.remove(&name.identity)
         {
-            circles.places.leave(&circle.place);
+            circle.places.iter().for_each(|place| circles.places.leave(place));
         }
         more
     }
@@ -167,7 +174,7 @@ mod tests {
         let (begin, mut begun) = unbounded_channel();
         let shared = Shared { circles: Mutex::default(), begin, last: AtomicU64::new(0) };
         let open = |token, host: u8| {
-            shared.begin(&mut shared.circles.lock(), identity(token), Origin::of(Some([10, 0, 0, host].into())));
+            shared.enter(&mut shared.circles.lock(), identity(token), Origin::of(Some([10, 0, 0, host].into())));
         };
         open(1_000_000, 2);
         let (mine, mut of_mine) = begun.try_recv().expect("a circle");
@@ -183,5 +190,24 @@ mod tests {
         assert!(shared.circles.lock().each.contains_key(&identity(0)));
         assert!(shared.end(&mine, &mut of_mine).is_none());
         assert_eq!(shared.circles.lock().each.len(), PLACES_MAX - 1);
+    }
+
+    #[test]
+    fn what_clients_of_many_origins_share_is_not_for_one_of_them_to_lose() {
+        let (begin, mut begun) = unbounded_channel();
+        let shared = Shared { circles: Mutex::default(), begin, last: AtomicU64::new(0) };
+        let open = |identity, host: u8| {
+            shared.enter(&mut shared.circles.lock(), identity, Origin::of(Some([10, 0, 0, host].into())));
+        };
+        let nobody = || Identity::of(&Default::default());
+        open(nobody(), 1);
+        let (name, mut commands) = begun.try_recv().expect("a circle");
+        open(nobody(), 2);
+        assert!(begun.try_recv().is_err(), "it is the same");
+        (0..2 * PLACES_MAX).for_each(|token| open(identity(token), 1));
+        assert!(commands.try_recv().is_err(), "it has lost its place");
+        assert!(shared.circles.lock().each.len() <= PLACES_MAX);
+        shared.end(&name, &mut commands);
+        assert!(!shared.circles.lock().each.contains_key(&nobody()));
     }
 }

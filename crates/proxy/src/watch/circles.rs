@@ -21,8 +21,8 @@ const RECENT_BYTES_MAX: usize = 32 << 20;
 #[derive(Debug)]
 struct Circle {
     identity: Identity,
-    /// One of [`Circles::places`], which it may have lost.
-    place: Place,
+    /// Those of [`Circles::places`] that it has: one of each origin of its clients, none once it is lost.
+    places: Vec<Place>,
     hub: Hub,
     /// What of `Circles::recent_bytes` is its hub's.
     recent_bytes: usize,
@@ -49,7 +49,8 @@ impl Circles {
         Circles { each, by_identity, of_client, places, last: 0, recent_bytes: 0, members, live }
     }
 
-    /// A client has begun a stream. Returns its circle, and the one that has lost its place for that: the streams of its clients are ended.
+    /// A client has begun a stream. Returns its circle, and the one that has lost its last place for that: the streams of its clients are
+    /// ended.
     pub(crate) fn open(
         &mut self,
         client: ClientId,
@@ -60,20 +61,22 @@ impl Circles {
         if Mistake::MixesIdentities.is_planted() {
             known = self.each.keys().next().copied();
         }
-        let (circle, lost) = match known {
-            Some(circle) => (circle, None),
-            None => {
-                self.last = self.last.saturating_add(1);
-                let (place, lost) = self.places.take(origin, self.last);
-                let hub = Hub::new(self.members, self.live.clone());
-                self.each.insert(self.last, Circle { identity: identity.clone(), place, hub, recent_bytes: 0 });
-                self.by_identity.insert(identity.clone(), self.last);
-                (self.last, lost)
+        let circle = known.unwrap_or_else(|| {
+            self.last = self.last.saturating_add(1);
+            let (identity, hub) = (identity.clone(), Hub::new(self.members, self.live.clone()));
+            self.by_identity.insert(identity.clone(), self.last);
+            self.each.insert(self.last, Circle { identity, places: Vec::new(), hub, recent_bytes: 0 });
+            self.last
+        });
+        let own = self.each.get_mut(&circle);
+        let mut lost = own.and_then(|own| self.places.join(&mut own.places, origin, circle));
+        if let Some(one) = lost.and_then(|lost| self.each.get_mut(&lost)) {
+            if self.places.are_left(&mut one.places) {
+                lost = None;
+            } else {
+                self.by_identity.remove(&one.identity);
+                one.hub.end_all(&Error::TooManyRequests.into());
             }
-        };
-        if let Some(lost) = lost.and_then(|lost| self.each.get_mut(&lost)) {
-            self.by_identity.remove(&lost.identity);
-            lost.hub.end_all(&Error::TooManyRequests.into());
         }
         self.of_client.insert(client, circle);
         if let Some(hub) = self.hub_mut(circle) {
@@ -114,7 +117,7 @@ impl Circles {
         }
         let Some(circle) = self.each.remove(&number) else { return false };
         self.recent_bytes = self.recent_bytes.saturating_sub(circle.recent_bytes);
-        self.places.leave(&circle.place);
+        circle.places.iter().for_each(|place| self.places.leave(place));
         // One that has lost its place may have a successor.
         if self.by_identity.get(&circle.identity) == Some(&number) {
             self.by_identity.remove(&circle.identity);
@@ -125,7 +128,7 @@ impl Circles {
     /// Looks at what has become of a circle: whether members know its identity, and what its hub keeps.
     pub(crate) fn look_at(&mut self, number: CircleId) {
         if let Some(circle) = self.each.get_mut(&number).filter(|circle| circle.hub.is_known()) {
-            self.places.know(&mut circle.place);
+            circle.places.iter_mut().for_each(|place| self.places.know(place));
         }
         self.bound_recent(number);
     }
@@ -206,6 +209,28 @@ mod tests {
         assert_eq!(circles.open(1 << 41, origin(2), &identity(1 << 40)), (mine, None));
         let (other, lost) = circles.open(1 << 42, origin(3), &identity(1 << 42));
         assert!(lost.is_some() && lost != Some(mine) && circles.of(1 << 42) == Some(other));
+    }
+
+    #[test]
+    fn what_clients_of_many_origins_share_is_not_for_one_of_them_to_lose() {
+        let mut circles = Circles::new(1, Live::default());
+        let nobody = Identity::of(&Default::default());
+        let (shared, _) = circles.open(1 << 40, origin(1), &nobody);
+        circles.open(1 << 41, origin(2), &nobody);
+        for client in 0..2 * PLACES_MAX as u64 {
+            let (_, lost) = circles.open(client, origin(1), &identity(client));
+            assert_ne!(lost, Some(shared), "for client {client}");
+            if let Some(lost) = lost {
+                circles.hub_mut(lost).expect("a hub").take();
+                circles.remove_if_empty(lost);
+            }
+        }
+        // One more origin has its own place for it.
+        let (joined, lost) = circles.open(1 << 42, origin(3), &nobody);
+        assert!(joined == shared && lost.is_some_and(|lost| lost != shared), "{joined} {lost:?}");
+        circles.remove_if_empty(lost.expect("one of the first origin"));
+        assert_eq!(circles.of(1 << 41), Some(shared));
+        assert!(circles.each.len() <= PLACES_MAX);
     }
 
     #[test]
