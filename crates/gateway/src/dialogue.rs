@@ -20,12 +20,10 @@ pub(crate) async fn answer(
     service: &dyn Service,
     target: Target,
     call: LocalCall,
-    limits: &Limits,
     message: Bytes,
     responder: HttpResponder,
 ) {
     let mut lines = Lines::new(responder);
-    let client = call.peer.address;
     let mut stream = match call.stream(service) {
         Ok(stream) => stream,
         Err(status) => return lines.end(status).await,
@@ -39,7 +37,7 @@ pub(crate) async fn answer(
         };
         match next {
             Ok(reply) => {
-                if lines.send(reply, &target, limits, client).await.is_err() {
+                if lines.send(reply, &target).await.is_err() {
                     return;
                 }
             }
@@ -88,7 +86,7 @@ pub(crate) async fn converse(
         match next {
             Ok(reply) => {
                 let began = Instant::now();
-                if lines.send(reply, &target, limits, client).await.is_err() {
+                if lines.send(reply, &target).await.is_err() {
                     return;
                 }
                 pace.pass(began.elapsed());
@@ -225,16 +223,12 @@ impl Lines {
         }
     }
 
-    async fn send(&mut self, reply: Reply, target: &Target, limits: &Limits, client: Address) -> Result<(), Gone> {
-        let message = tokio::select! {
-            gathered = limits.gather(reply, client) => gathered.map_err(|_| Gone)?,
-            () = self.gone() => return Err(Gone),
-        };
+    async fn send(&mut self, reply: Reply, target: &Target) -> Result<(), Gone> {
         if let Some(responder) = self.responder.take() {
             self.body = Some(responder.begin(head()));
         }
         let Some(body) = &mut self.body else { return Err(Gone) };
-        let mut json = Json::new(Reply::Whole(message), target);
+        let mut json = Json::new(reply, target);
         let mut line = Vec::from(&b"{\"result\":"[..]);
         while let Some(chunk) = json.next().map_err(|_| Gone)? {
             line.extend_from_slice(&chunk);

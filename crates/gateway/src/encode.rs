@@ -26,13 +26,15 @@ pub(crate) enum Run {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
-/// One message on its way to JSON.
+/// One message on its way to JSON. Of what has come it keeps what it cannot write yet: less than a field's head, or a text.
 #[derive(Debug)]
 pub(crate) struct Encoder {
     /// The messages that are open, from the outermost.
     levels: Vec<Level>,
-    /// The rest of a long value.
-    long: Option<Bytes>,
+    /// What has come and is not written.
+    rest: Bytes,
+    /// How much of a value of bytes is still to be written.
+    value: Option<usize>,
     /// All of the outermost message is here.
     is_whole: bool,
 }
@@ -40,7 +42,8 @@ pub(crate) struct Encoder {
 #[derive(Debug)]
 struct Level {
     of: &'static Message,
-    rest: Bytes,
+    /// How much of it is still to be read; of the outermost this is not known.
+    left: Option<usize>,
     /// A field was written.
     has_fields: bool,
     /// The list that is open.
@@ -48,15 +51,25 @@ struct Level {
 }
 
 impl Level {
-    fn new(of: &'static Message, rest: Bytes) -> Level {
-        Level { of, rest, has_fields: false, list: None }
+    fn new(of: &'static Message, left: Option<usize>) -> Level {
+        Level { of, left, has_fields: false, list: None }
+    }
+
+    /// Whether `len` bytes more can be part of it.
+    fn has(&self, len: usize) -> bool {
+        self.left.is_none_or(|left| len <= left)
+    }
+
+    /// Notes that `len` bytes of it are read.
+    fn read(&mut self, len: usize) {
+        self.left = self.left.map(|left| left.saturating_sub(len));
     }
 }
 
 impl Encoder {
     /// For a message that comes in pieces.
     pub(crate) fn new(of: &'static Message) -> Encoder {
-        Encoder { levels: vec![Level::new(of, Bytes::new())], long: None, is_whole: false }
+        Encoder { levels: vec![Level::new(of, None)], rest: Bytes::new(), value: None, is_whole: false }
     }
 
     /// For a whole message.
@@ -69,16 +82,14 @@ impl Encoder {
 
     /// Adds a piece of the message, after which the encoder was [`Run::Hungry`].
     pub(crate) fn push(&mut self, piece: Bytes) {
-        let ([Level { rest, .. }], None) = (&mut self.levels[..], &self.long) else {
-            unreachable!("pieces end between fields of the outermost message");
-        };
-        if rest.is_empty() {
-            *rest = piece;
+        if self.rest.is_empty() {
+            self.rest = piece;
         } else {
             // Usually this is the only reference: then it grows in place.
-            let mut both = std::mem::take(rest).try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+            let rest = std::mem::take(&mut self.rest);
+            let mut both = rest.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
             both.extend_from_slice(&piece);
-            *rest = both.freeze();
+            self.rest = both.freeze();
         }
     }
 
@@ -93,71 +104,105 @@ impl Encoder {
             if out.len() >= bytes_max {
                 return Ok(Run::Full);
             }
-            if let Some(long) = &mut self.long {
-                let chunk = long.split_to(long.len().min(CHUNK_BYTES));
-                put_base64(out, &chunk);
-                if long.is_empty() {
-                    self.long = None;
-                    out.push(b'"');
+            let is_last = self.is_whole && self.rest.is_empty();
+            let went_on = match (self.value, self.levels.last_mut()) {
+                (Some(left), _) => self.go_on(left, out),
+                (None, None) => return Ok(Run::Done),
+                (None, Some(level)) if level.left.map_or(is_last, |left| left == 0) => {
+                    close(level, out);
+                    self.levels.pop();
+                    true
                 }
-                continue;
-            }
-            let depth = self.levels.len();
-            let Some(level) = self.levels.last_mut() else { return Ok(Run::Done) };
-            if level.rest.is_empty() {
-                if depth == 1 && !self.is_whole {
-                    return Ok(Run::Hungry);
-                }
-                close(level, out);
-                self.levels.pop();
-                continue;
-            }
-            let mut rest = level.rest.clone();
-            let taken = take(&mut rest);
-            let (number, value) = match taken {
-                Some(Some(field)) => field,
-                None if depth == 1 && !self.is_whole => return Ok(Run::Hungry),
-                None | Some(None) => return Err(Malformed),
+                (None, Some(_)) => self.field(out)?,
             };
-            level.rest = rest;
-            let Some(field) = level.of.by_number(number) else { continue };
-            match (field.kind, value) {
-                (Kind::Message(of), Value::Bytes(content)) => {
+            if !went_on {
+                return if self.is_whole { Err(Malformed) } else { Ok(Run::Hungry) };
+            }
+        }
+    }
+
+    /// Goes on with a value of which `left` bytes are to be written. False if what is here is not enough.
+    fn go_on(&mut self, left: usize, out: &mut Vec<u8>) -> bool {
+        let mut len = left.min(self.rest.len()).min(CHUNK_BYTES);
+        if len < left {
+            // Base64 goes on without padding after three bytes.
+            len = len.saturating_sub(len % 3);
+        }
+        if len == 0 && left > 0 {
+            return false;
+        }
+        put_base64(out, &self.rest.split_to(len));
+        let left = left.saturating_sub(len);
+        self.value = Some(left).filter(|left| *left > 0);
+        if left == 0 {
+            out.push(b'"');
+        }
+        true
+    }
+
+    /// Begins with the next field, or writes it. False if what is here is not enough.
+    fn field(&mut self, out: &mut Vec<u8>) -> Result<bool, Malformed> {
+        let Some(level) = self.levels.last_mut() else { return Ok(true) };
+        // What stands behind the end of this message is not its own.
+        let has_all = level.left.is_some_and(|left| left <= self.rest.len());
+        let own = level.left.map_or(&self.rest[..], |left| self.rest.get(..left).unwrap_or(&self.rest));
+        let Some(head) = head(own)? else { return if has_all { Err(Malformed) } else { Ok(false) } };
+        let field = level.of.by_number(head.number);
+        let content_len = match head.value {
+            Value::Content(len) => len,
+            Value::Number(value) => {
+                self.rest.advance(head.len);
+                level.read(head.len);
+                let Some(field) = field else { return Ok(true) };
+                if matches!(field.kind, Kind::Message(_) | Kind::Bytes | Kind::String) {
+                    return Err(Malformed);
+                }
+                if value != 0 || is_kept(field) {
                     begin(level, field, out);
-                    self.levels.push(Level::new(of, content));
+                    put_number(out, field.kind, value);
                 }
-                (Kind::Bytes, Value::Bytes(content)) if !content.is_empty() || is_kept(field) => {
+                return Ok(true);
+            }
+        };
+        let len = head.len.checked_add(content_len).filter(|len| level.has(*len)).ok_or(Malformed)?;
+        if let Some(field) = field
+            && let Kind::Message(_) | Kind::Bytes = field.kind
+        {
+            self.rest.advance(head.len);
+            level.read(len);
+            if let Kind::Message(of) = field.kind {
+                begin(level, field, out);
+                self.levels.push(Level::new(of, Some(content_len)));
+            } else if content_len > 0 || is_kept(field) {
+                begin(level, field, out);
+                out.push(b'"');
+                self.value = Some(content_len);
+            }
+            return Ok(true);
+        }
+        // All others are written whole.
+        if self.rest.len() < len {
+            return Ok(false);
+        }
+        level.read(len);
+        let content = self.rest.split_to(len).split_off(head.len);
+        match field {
+            None => {}
+            Some(field) if matches!(field.kind, Kind::String) && (!content.is_empty() || is_kept(field)) => {
+                begin(level, field, out);
+                put_string(out, &String::from_utf8_lossy(&content));
+            }
+            // A packed list of numbers, or nothing.
+            Some(field) => {
+                let mut content = &content[..];
+                while !content.is_empty() {
+                    let number = varint::take(&mut content).ok_or(Malformed)?;
                     begin(level, field, out);
-                    out.push(b'"');
-                    if content.len() > CHUNK_BYTES {
-                        self.long = Some(content);
-                    } else {
-                        put_base64(out, &content);
-                        out.push(b'"');
-                    }
-                }
-                (Kind::String, Value::Bytes(content)) if !content.is_empty() || is_kept(field) => {
-                    begin(level, field, out);
-                    put_string(out, &String::from_utf8_lossy(&content));
-                }
-                (Kind::Bytes | Kind::String, Value::Bytes(_)) => {}
-                (Kind::Message(_) | Kind::Bytes | Kind::String, Value::Number(_)) => return Err(Malformed),
-                (kind, Value::Number(number)) => {
-                    if number != 0 || is_kept(field) {
-                        begin(level, field, out);
-                        put_number(out, kind, number);
-                    }
-                }
-                // A packed list of numbers.
-                (kind, Value::Bytes(mut content)) => {
-                    while !content.is_empty() {
-                        let number = take_number(&mut content).flatten().ok_or(Malformed)?;
-                        begin(level, field, out);
-                        put_number(out, kind, number);
-                    }
+                    put_number(out, field.kind, number);
                 }
             }
         }
+        Ok(true)
     }
 }
 
@@ -224,46 +269,50 @@ pub(crate) fn put_string(out: &mut Vec<u8>, text: &str) {
     let _ = serde_json::to_writer(out, text);
 }
 
+/// What stands before the content of a field, and a number itself.
+struct Head {
+    number: u32,
+    /// How many bytes that takes.
+    len: usize,
+    value: Value,
+}
+
 enum Value {
     Number(u64),
-    Bytes(Bytes),
+    /// Content of so many bytes.
+    Content(usize),
 }
 
-/// Takes one field off `rest`: none if it is not all there, and none inside if it cannot be one.
-fn take(rest: &mut Bytes) -> Option<Option<(u32, Value)>> {
-    let Some(key) = take_number(rest)? else { return Some(None) };
-    let number = (key >> 3) as u32;
-    let fixed = |rest: &mut Bytes, len: usize| {
-        (rest.len() >= len).then(|| {
-            rest.advance(len);
-            // No field of the API is one: as unknown as any.
-            Some((0, Value::Number(0)))
-        })
+/// The head of the field that `wire` begins with; none if it is not all there.
+fn head(wire: &[u8]) -> Result<Option<Head>, Malformed> {
+    let mut behind = wire;
+    let Some(key) = take_number(&mut behind)? else { return Ok(None) };
+    let (number, value) = match key & 7 {
+        0 => match take_number(&mut behind)? {
+            Some(value) => ((key >> 3) as u32, Value::Number(value)),
+            None => return Ok(None),
+        },
+        2 => match take_number(&mut behind)? {
+            Some(len) => ((key >> 3) as u32, Value::Content(usize::try_from(len).unwrap_or(usize::MAX))),
+            None => return Ok(None),
+        },
+        // No field of the API is one: as unknown as any.
+        kind @ (1 | 5) => match behind.get(if kind == 1 { 8 } else { 4 }..) {
+            Some(rest) => {
+                behind = rest;
+                (0, Value::Number(0))
+            }
+            None => return Ok(None),
+        },
+        _ => return Err(Malformed),
     };
-    match key & 7 {
-        0 => {
-            let Some(value) = take_number(rest)? else { return Some(None) };
-            Some(Some((number, Value::Number(value))))
-        }
-        1 => fixed(rest, 8),
-        2 => {
-            let Some(len) = take_number(rest)? else { return Some(None) };
-            let len = usize::try_from(len).unwrap_or(usize::MAX);
-            (rest.len() >= len).then(|| Some((number, Value::Bytes(rest.split_to(len)))))
-        }
-        5 => fixed(rest, 4),
-        _ => Some(None),
-    }
+    Ok(Some(Head { number, len: wire.len().saturating_sub(behind.len()), value }))
 }
 
-/// Takes a number off `rest`: none if it is not all there, and none inside if it is too long.
-fn take_number(rest: &mut Bytes) -> Option<Option<u64>> {
-    let mut behind = &rest[..];
-    let Some(number) = varint::take(&mut behind) else {
-        return (rest.len() >= varint::LEN_MAX).then_some(None);
-    };
-    rest.advance(rest.len().saturating_sub(behind.len()));
-    Some(Some(number))
+/// Takes a number off `wire`: none if it is not all there.
+fn take_number(wire: &mut &[u8]) -> Result<Option<u64>, Malformed> {
+    let number = varint::take(wire);
+    if number.is_none() && wire.len() >= varint::LEN_MAX { Err(Malformed) } else { Ok(number) }
 }
 
 #[cfg(test)]
@@ -371,12 +420,67 @@ mod tests {
         assert_eq!(String::from_utf8(all).expect("text"), wanted);
     }
 
+    /// Whatever the messages inside it are as long as.
+    #[test]
+    fn no_more_is_kept_of_a_message_than_a_piece() {
+        let kv = |key: u8| KeyValue { key: vec![key; 3].into(), value: vec![key; 10_000].into(), ..Default::default() };
+        let range = RangeResponse { kvs: (0..20).map(kv).collect(), count: 20, ..Default::default() };
+        let pairs: Vec<String> = range
+            .kvs
+            .iter()
+            .map(|kv| {
+                format!("{{\"key\":\"{}\",\"value\":\"{}\"}}", STANDARD.encode(&kv.key), STANDARD.encode(&kv.value))
+            })
+            .collect();
+        let response = Some(response_op::Response::ResponseRange(range));
+        let txn = TxnResponse { header: None, succeeded: false, responses: vec![ResponseOp { response }] };
+        let mut wire = Bytes::from(txn.encode_to_vec());
+        let mut encoder = Encoder::new(Message::find("etcdserverpb.TxnResponse").expect("a message of the API"));
+        let mut text = Vec::new();
+        loop {
+            match encoder.run(&mut text, usize::MAX).expect("a valid message") {
+                Run::Hungry if wire.is_empty() => encoder.finish(),
+                Run::Hungry => {
+                    assert!(encoder.rest.len() < 16, "{} bytes are kept", encoder.rest.len());
+                    encoder.push(wire.split_to(100.min(wire.len())));
+                }
+                Run::Full | Run::Done => break,
+            }
+        }
+        let wanted =
+            format!("{{\"responses\":[{{\"response_range\":{{\"kvs\":[{}],\"count\":\"20\"}}}}]}}", pairs.join(","));
+        assert_eq!(String::from_utf8(text).expect("text"), wanted);
+    }
+
     #[test]
     fn damaged_messages_are_refused() {
-        for wire in [&[0x0a, 5, 1][..], &[0x0b], &[0xff; 12], &[0x18]] {
+        // Cut off, of no kind, without an end, of a number that is not all there; and pairs whose key is longer than the pair, or whose
+        // own number is not all in it.
+        let damaged: [&[u8]; 7] = [
+            &[0x0a, 5, 1],
+            &[0x0b],
+            &[0xff; 12],
+            &[0x18],
+            &[0x12, 3, 0x0a, 2, b'k', 0x18, 1],
+            &[0x12, 1, 0x18, 1],
+            &[0x12, 2, 0x0a],
+        ];
+        for wire in damaged {
             let of = Message::find("etcdserverpb.RangeResponse").expect("a message of the API");
             let mut encoder = Encoder::whole(of, Bytes::copy_from_slice(wire));
             assert_eq!(encoder.run(&mut Vec::new(), 1000), Err(Malformed), "{wire:?}");
+            let mut encoder = Encoder::new(of);
+            let mut pieces = wire.chunks(1).map(Bytes::copy_from_slice);
+            let last = loop {
+                match encoder.run(&mut Vec::new(), 1000) {
+                    Ok(Run::Hungry) => match pieces.next() {
+                        Some(piece) => encoder.push(piece),
+                        None => encoder.finish(),
+                    },
+                    last => break last,
+                }
+            };
+            assert_eq!(last, Err(Malformed), "{wire:?} in pieces");
         }
     }
 }

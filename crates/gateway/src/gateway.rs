@@ -60,13 +60,12 @@ impl Gateway {
             Ok(message) => message,
             Err(status) => return responder.send(status::failure(&status)),
         };
-        let limits = self.limits.clone();
         // A panic drops the responder, which says so and ends the connection.
         tokio::spawn(Contained::new(async move {
             if target.kind == Kind::Unary {
-                unary::answer(&*service, target, call, &limits, message, responder).await;
+                unary::answer(&*service, target, call, message, responder).await;
             } else {
-                dialogue::answer(&*service, target, call, &limits, message, responder).await;
+                dialogue::answer(&*service, target, call, message, responder).await;
             }
         }));
     }

@@ -2,7 +2,7 @@
 
 use crate::decode;
 use crate::encode::{Encoder, Run};
-use crate::limits::{Limits, element_bytes};
+use crate::limits::Limits;
 use crate::status::failure;
 use crate::table::Target;
 use crate::values::{Value, Values};
@@ -51,24 +51,15 @@ pub(crate) async fn answer(
     service: &dyn Service,
     target: Target,
     call: LocalCall,
-    limits: &Limits,
     message: Bytes,
     mut responder: HttpResponder,
 ) {
-    let client = call.peer.address;
     let answered = tokio::select! {
         answered = call.unary(service, message) => answered,
         () = responder.gone() => return,
     };
-    let claimed = match answered {
-        Ok(reply) => {
-            let bytes = element_bytes(&reply, &target, limits);
-            limits.claim_element(bytes, client).await.map(|claim| (claim, reply))
-        }
-        Err(status) => Err(status),
-    };
-    match claimed {
-        Ok((_claim, reply)) => send(Json::new(reply, &target), responder).await,
+    match answered {
+        Ok(reply) => send(Json::new(reply, &target), responder).await,
         Err(status) => responder.send(failure(&status)),
     }
 }
@@ -104,7 +95,7 @@ async fn send(mut json: Json, responder: HttpResponder) {
 /// An answer that is not what it says, or ends before its length.
 pub(crate) struct Broken;
 
-/// A reply on its way to JSON.
+/// A reply on its way to JSON, which is made of its pieces as they are: it takes no memory that would have to be claimed.
 pub(crate) struct Json {
     encoder: Encoder,
     source: Option<Box<dyn Source>>,

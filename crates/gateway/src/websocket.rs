@@ -1,7 +1,7 @@
 //! Calls over a websocket: a text or binary frame for each message and each line of the answer.
 
 use crate::dialogue::{Requests, error_line};
-use crate::limits::{Limits, element_bytes};
+use crate::limits::Limits;
 use crate::status::error_json;
 use crate::table::Target;
 use crate::unary::Json;
@@ -310,10 +310,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
             Err(status) => Err(status),
         };
         match answered {
-            Ok(reply) => match limits.claim_element(element_bytes(&reply, &target, limits), client).await {
-                Ok(_claim) => self.send_reply(b"", reply, b"", (&target, limits, client), error_json).await,
-                Err(status) => self.send(error_json(&status)).await,
-            },
+            Ok(reply) => self.send_reply(b"", reply, b"", (&target, limits, client), error_json).await,
             Err(status) => self.send(error_json(&status)).await,
         }
     }
@@ -366,10 +363,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
             };
             match next {
                 Ok(reply) => {
-                    let reply = match limits.gather(reply, client).await {
-                        Ok(message) => Reply::Whole(message),
-                        Err(status) => return self.send(trimmed_line(&status)).await,
-                    };
                     let with = (&target, limits, client);
                     self.send_reply(b"{\"result\":", reply, b"}", with, trimmed_line).await?;
                 }
@@ -400,7 +393,9 @@ mod tests {
     use api::Message as _;
     use api::etcdserverpb::RangeResponse;
     use api::mvccpb::KeyValue;
-    use budget::Pool;
+    use budget::{Budget, Pool};
+    use rpc::{Call, Metadata, Method, Outbound, Peer, Responder, StreamCall, StreamHandler};
+    use std::sync::Arc;
     use tokio::io::AsyncWriteExt;
 
     fn headers(fields: &[(&'static str, &'static str)]) -> HeaderMap {
@@ -556,6 +551,86 @@ mod tests {
                 assert_eq!(limits.budget.held(Pool::Long), 0);
                 assert!(most.get() <= (16 << 20) + 2 * FRAME_BYTES_MAX as u64, "{}", most.get());
             }
+        });
+    }
+
+    const WATCH: &[Method] = &[Method { path: "/etcdserverpb.Watch/Watch", kind: Kind::Bidi }];
+
+    /// Answers a message with events that are claimed until they are sent.
+    struct Events {
+        budget: Arc<Budget>,
+        wire: Bytes,
+    }
+
+    impl Service for Events {
+        fn methods(&self) -> &'static [Method] {
+            WATCH
+        }
+
+        fn unary(&self, _: usize, _: Call, _: Responder) {}
+
+        fn stream(&self, _: usize, _: StreamCall) -> Result<Box<dyn StreamHandler>, Status> {
+            Ok(Box::new(Events { budget: self.budget.clone(), wire: self.wire.clone() }))
+        }
+
+        fn http(&self, _: http::Request<Bytes>, _: HttpResponder) {}
+    }
+
+    impl StreamHandler for Events {
+        fn message(&mut self, _: Bytes, out: &mut Outbound<'_>) {
+            let claim = self.budget.try_claim(Pool::Long, self.wire.len() as u64, Some(CLIENT)).expect("room");
+            out.send_reply(rpc::Chunks::from_iter([claim.hold(self.wire.clone())]).into_reply());
+        }
+
+        fn half_closed(&mut self, _: &mut Outbound<'_>) {}
+
+        fn ready(&mut self, _: &mut Outbound<'_>) {}
+    }
+
+    /// A connection may have 8 MiB, so twice these events are more.
+    #[test]
+    fn events_that_hold_memory_wait_for_no_more_of_it() {
+        let kv = KeyValue { key: b"k"[..].into(), value: vec![7; 100].into(), ..Default::default() };
+        let events = vec![api::mvccpb::Event { kv: Some(kv), ..Default::default() }; 50_000];
+        let wire = Bytes::from(api::etcdserverpb::WatchResponse { events, ..Default::default() }.encode_to_vec());
+        assert!((4 << 20..8 << 20).contains(&wire.len()));
+        run(async {
+            let limits = Limits::for_tests(Duration::MAX);
+            let budget = limits.budget.clone();
+            let granting = std::thread::spawn(move || budget.run());
+            let service = Events { budget: limits.budget.clone(), wire };
+            let target = Table::new(WATCH).find("/v3/watch").expect("a method");
+            for reads in [true, false] {
+                let (client, server) = tokio::io::duplex(1 << 10);
+                let mut socket = Socket::new(server, &limits, CLIENT).await;
+                let mut client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
+                let call = LocalCall {
+                    method: 0,
+                    metadata: Metadata::from_iter([("", "")]),
+                    deadline: None,
+                    peer: Peer::unknown(CLIENT),
+                };
+                let talking = async {
+                    client.send(Message::text("{}")).await.expect("taken");
+                    if reads {
+                        let heard = client.next().await.expect("a message").expect("a whole one").into_text();
+                        let heard = heard.expect("text");
+                        assert!(
+                            heard.starts_with("{\"result\":{\"events\":[{\"kv\":{\"key\":\"aw==\","),
+                            "{:.99}",
+                            heard
+                        );
+                        assert_eq!(heard.matches("\"kv\"").count(), 50_000);
+                    }
+                    // One that goes without reading lets go of what it was sent.
+                    drop(client);
+                };
+                let both = async { tokio::join!(socket.converse(&service, target, call, &limits), talking) };
+                assert!(tokio::time::timeout(Duration::from_secs(60), both).await.is_ok(), "a claim waits for itself");
+                assert_eq!(limits.budget.held(Pool::Long), 0);
+            }
+            limits.budget.stop();
+            granting.join().expect("no panic");
         });
     }
 
