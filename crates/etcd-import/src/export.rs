@@ -59,7 +59,7 @@ pub fn export(data_dir: &Path, wal_dir: Option<&Path>, to: &Path) -> Result<Expo
     let dir = DataDir::open(&*disk, data_dir, wal_dir)?;
     // A member that lost what it had acknowledged must not go on as etcd's either.
     data_dir::check_lost_log(&*disk, data_dir, false)?;
-    let options = store::Options { learners_max: usize::MAX, ..store::Options::default() };
+    let options = store::Options { learners_max: usize::MAX, uses_key_files: false, ..store::Options::default() };
     let mut opened = store::open(disk.clone(), &dir.store, options)
         .map_err(|error| Error::Refused(format!("cannot open the store: {error}")))?;
     let index = opened.applied.index;

@@ -53,7 +53,7 @@ pub fn save(
     data_dir::check_lost_log(&disk, data_dir, false)?;
     let store_dir = member.join("store");
     check_whole(&disk, &store_dir)?;
-    let options = store::Options { learners_max: usize::MAX, ..store::Options::default() };
+    let options = store::Options { learners_max: usize::MAX, uses_key_files: false, ..store::Options::default() };
     let mut opened = store::open(Arc::new(Overlay::new(scratch)), &store_dir, options)
         .map_err(|error| Error::Refused(format!("cannot open the store: {error}")))?;
     let tail = log::read_tail(&wal_dir, opened.applied.index)?;

@@ -11,11 +11,13 @@
 
 mod apply;
 mod index;
+mod keyfile;
 mod mistake;
 mod options;
 mod read;
 mod recovery;
 mod snapshot;
+mod sorting;
 mod state;
 mod store;
 mod sync;

@@ -24,6 +24,9 @@ pub struct Options {
     /// `--compaction-batch-limit`: versions that one call of [`Store::maintain`](crate::Store::maintain) looks at for a compaction; 0 is
     /// as many as its budget has.
     pub compaction_batch_versions: usize,
+    /// A start reads key files instead of the records of their segments. Not for a program that reads a store once and is to say whether it is
+    /// damaged.
+    pub uses_key_files: bool,
     /// Called between the small parts of long work (housekeeping, and a snapshot that is sent or received), by the thread that does it: a shell
     /// may let others go first. The thread holds no lock that a request waits for.
     pub rest: fn(),
@@ -45,6 +48,7 @@ impl Default for Options {
             stream_chunk_bytes: limits::REQUEST_BYTES_MAX,
             reserve_bytes: 0,
             compaction_batch_versions: 0,
+            uses_key_files: true,
             rest: || {},
             pause: || {},
             thread_time: None,

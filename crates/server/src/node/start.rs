@@ -262,6 +262,7 @@ pub(crate) fn start_on(
         compaction_batch_versions: config.compaction_batch_versions,
         rest: yield_cpu::rest,
         pause: yield_cpu::pause,
+        uses_key_files: true,
         thread_time: (config.transport.client_share > 0).then_some(thread_time::now),
     };
     let opened = store::open(disk.clone(), &dir.store, options)?;
@@ -269,6 +270,12 @@ pub(crate) fn start_on(
         logging::warn(
             "passed over a damaged checkpoint; its files are kept for you to look at",
             &[("damage", logging::Value::Shown(damage))],
+        );
+    }
+    for (file, reason) in &opened.refused_keys {
+        logging::warn(
+            "a key file was not used; its segment was read instead, and it is made anew",
+            &[("file", Value::Shown(&file.display())), ("reason", (*reason).into())],
         );
     }
     let kept_disk = disk.clone();

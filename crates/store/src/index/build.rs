@@ -23,7 +23,7 @@ pub(crate) struct Part {
 
 /// Gathers sorted keys into leaves.
 #[derive(Default)]
-struct Loader {
+pub(crate) struct Loader {
     /// The keys of the next leaf, one after the other.
     bytes: Vec<u8>,
     ends: Vec<usize>,
@@ -37,7 +37,11 @@ struct Loader {
 }
 
 impl Loader {
-    fn push(&mut self, key: &[u8], version: Version) {
+    /// Adds the next version: of a later key than the one before, or of the same key at a later revision.
+    ///
+    /// # Panics
+    /// If it is not.
+    pub(crate) fn push(&mut self, key: &[u8], version: Version) {
         match (self.last_key().cmp(key), self.entries.len().checked_sub(1)) {
             (std::cmp::Ordering::Equal, Some(last)) => {
                 self.entries.push(last, version);
@@ -53,6 +57,12 @@ impl Loader {
         self.ends.push(self.bytes.len());
         self.entries.insert(self.entries.len(), version);
         self.keys += 1;
+    }
+
+    /// The part of an index that was loaded.
+    pub(crate) fn finish(mut self) -> Part {
+        self.close_leaf();
+        Part { first: self.first, last: self.before, leaves: self.leaves, keys: self.keys }
     }
 
     fn last_key(&self) -> &[u8] {
@@ -116,20 +126,9 @@ impl Index {
     /// If they are not.
     #[cfg(test)]
     pub(crate) fn build<K: AsRef<[u8]>>(versions: impl IntoIterator<Item = (K, Version)>) -> Index {
-        Index::of_parts(vec![Index::load(versions)])
-    }
-
-    /// A part of an index: these versions, which are sorted by key and, within a key, by revision.
-    ///
-    /// # Panics
-    /// If they are not.
-    pub(crate) fn load<K: AsRef<[u8]>>(versions: impl IntoIterator<Item = (K, Version)>) -> Part {
         let mut loader = Loader::default();
-        for (key, version) in versions {
-            loader.push(key.as_ref(), version);
-        }
-        loader.close_leaf();
-        Part { first: loader.first, last: loader.before, leaves: loader.leaves, keys: loader.keys }
+        versions.into_iter().for_each(|(key, version)| loader.push(key.as_ref(), version));
+        Index::of_parts(vec![loader.finish()])
     }
 
     /// An index of these parts, which follow one another.

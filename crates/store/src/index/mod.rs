@@ -23,6 +23,7 @@ mod tests;
 
 use api::KeyRange;
 
+pub(crate) use build::{Loader, Part};
 pub(crate) use scan::Scan;
 
 use crate::types::{Loc, Revision, Version};

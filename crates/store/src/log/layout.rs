@@ -46,6 +46,17 @@ pub(crate) fn segment_name(id: u32) -> String {
     format!("{id:016x}.seg")
 }
 
+/// Name of the key file of a segment. Versions that know no key files leave it alone.
+pub(crate) fn key_file_name(id: u32) -> String {
+    format!("{id:016x}.keys")
+}
+
+/// The id of the segment in a key file's name; `None` for any other name.
+pub(crate) fn parse_key_file_name(name: &str) -> Option<u32> {
+    let id = u32::from_str_radix(name.strip_suffix(".keys")?, 16).ok()?;
+    (key_file_name(id) == name).then_some(id)
+}
+
 /// What follows a segment's or a checkpoint's name in that of a file that is no data: one that another member sends, or one that is given back
 /// (`disk::Reaper`). A start of this version, and of those before, removes it.
 pub(crate) const INTAKE_SUFFIX: &str = ".intake";
@@ -161,6 +172,8 @@ mod tests {
     #[test]
     fn only_our_own_names_are_segments() {
         assert_eq!(parse_segment_name(&segment_name(0xabc)), Some(0xabc));
+        assert_eq!(parse_key_file_name(&key_file_name(0xabc)), Some(0xabc));
+        assert_eq!(parse_key_file_name("+000000000000001.keys"), None);
         for name in ["abc.seg", "000000000000ABC0.seg", "0000000000000abc.ckpt", "+000000000000001.seg", "lost+found"] {
             assert_eq!(parse_segment_name(name), None, "{name}");
         }

@@ -37,6 +37,9 @@ pub struct SegmentEntry {
     /// CRC-32C of the bytes after the header. Only in what is sent to another member: it tells equal segments from others.
     #[prost(fixed32, optional, tag = "8")]
     pub body_crc: Option<u32>,
+    /// Checksum of the header of the segment's key file, if it has one. Only in files.
+    #[prost(fixed32, optional, tag = "9")]
+    pub keys_crc: Option<u32>,
 }
 
 impl SegmentEntry {

@@ -36,11 +36,12 @@ pub(crate) use layout::{INTAKE_SUFFIX, intake_checkpoint_name, parse_intake_name
 pub(crate) use layout::{
     Kind, RECORD_HEADER_BYTES, RecordHeader, SEGMENT_HEADER_BYTES, record_header, segment_header, segment_name,
 };
+pub(crate) use layout::{key_file_name, parse_key_file_name};
 pub use layout::{parse_segment_name, record_bytes};
 pub use listing::{Listing, SegmentEntry};
 pub use scan::{Record, RecordRef, Scan};
 pub use segment::Segment;
-pub(crate) use segment::{Batch, Origin};
+pub(crate) use segment::{Batch, Keys, Mark, Origin};
 pub use segments::{Options, Segments};
 pub use spare::Spare;
 pub(crate) use stored::{parse, shared_message, to_message};

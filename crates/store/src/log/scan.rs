@@ -33,7 +33,7 @@ pub struct RecordRef<'a> {
 impl<'a> RecordRef<'a> {
     /// The stored bytes.
     pub fn bytes(&self) -> &'a [u8] {
-        self.segment.bytes(self.loc.offset as usize, self.loc.len as usize)
+        self.segment.stored(self.loc.offset as usize, self.loc.len as usize)
     }
 
     /// The stored bytes, kept alive.

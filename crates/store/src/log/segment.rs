@@ -3,7 +3,8 @@
 use super::guard::RwLock;
 use super::guard::{lock, read, write};
 use super::layout::{
-    RECORD_HEADER_BYTES, RecordHeader, SEGMENT_HEADER_BYTES, record_bytes, segment_header, segment_name,
+    RECORD_HEADER_BYTES, RecordHeader, SEGMENT_HEADER_BYTES, is_sealed_record, record_bytes, segment_header,
+    segment_name,
 };
 use super::{Error, SegmentEntry};
 use crate::types::Revision;
@@ -12,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Bytes read at a time to sum them up.
 const SUM_BYTES: u64 = 256 << 10;
@@ -43,6 +44,18 @@ pub struct Segment {
     track: RwLock<Track>,
     /// CRC-32C of the bytes after the header up to this length, as far as it was computed.
     summed: Mutex<(u64, u32)>,
+    /// Records that begin before this were written or checked by this process; all others are checked each time that they are read.
+    verified: AtomicU64,
+    keys: OnceLock<Keys>,
+}
+
+/// The key file of a segment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Keys {
+    /// Checksum of its header, by which a checkpoint lists it.
+    pub(crate) crc: u32,
+    /// Its length.
+    pub(crate) bytes: u64,
 }
 
 /// What was sent to the disk.
@@ -62,10 +75,10 @@ struct Track {
 }
 
 /// An entry of the sparse index: the record at `offset` has revision `rev`.
-#[derive(Clone, Copy, Debug)]
-struct Mark {
-    rev: Revision,
-    offset: u32,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) rev: Revision,
+    pub(crate) offset: u32,
 }
 
 /// Records that are about to be published together.
@@ -88,6 +101,11 @@ pub(crate) enum Origin {
 }
 
 impl Batch {
+    /// All records of a segment, `bytes` in all, as its key file tells them.
+    pub(crate) fn of(first: Revision, last: Revision, records: u64, bytes: u64, marks: Vec<Mark>) -> Batch {
+        Batch { track: Track { first, last, records, marks }, bytes, mark_at: 0 }
+    }
+
     /// Counts a record of `bytes` (header included) that begins at `offset`.
     pub(crate) fn add(&mut self, rev: Revision, offset: u64, bytes: u64) {
         if self.track.records == 0 {
@@ -101,6 +119,13 @@ impl Batch {
         self.track.last = rev;
         self.track.records += 1;
         self.bytes += bytes;
+    }
+
+    /// First and last revision, records and bytes; and the marks.
+    #[cfg(test)]
+    pub(crate) fn summary(&self) -> ((Revision, Revision, u64, u64), &[Mark]) {
+        let Track { first, last, records, marks } = &self.track;
+        ((*first, *last, *records, self.bytes), marks)
     }
 
     /// Bytes of the records counted.
@@ -152,6 +177,8 @@ impl Segment {
             held: AtomicU32::new(0),
             track: RwLock::default(),
             summed: Mutex::new((SEGMENT_HEADER_BYTES as u64, 0)),
+            verified: AtomicU64::new(u64::MAX),
+            keys: OnceLock::new(),
         }
     }
 
@@ -178,6 +205,42 @@ impl Segment {
     /// Bytes reserved on disk.
     pub(crate) fn capacity(&self) -> u64 {
         self.mapping.len() as u64
+    }
+
+    /// Bytes that it takes on disk, its key file included.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.capacity() + self.keys().map_or(0, |keys| keys.bytes)
+    }
+
+    /// Its key file, if it has one.
+    pub(crate) fn keys(&self) -> Option<Keys> {
+        self.keys.get().copied()
+    }
+
+    /// Notes its key file, which is durable but for its name.
+    pub(crate) fn set_keys(&self, keys: Keys) {
+        assert!(self.is_sealed(), "a segment that takes more records has no key file");
+        assert!(self.keys.set(keys).is_ok(), "a segment has one key file");
+    }
+
+    /// The marks of its sparse index.
+    pub(crate) fn marks(&self) -> Vec<Mark> {
+        read(&self.track).marks.clone()
+    }
+
+    /// Where the first record begins that was not checked yet.
+    pub(crate) fn verified(&self) -> u64 {
+        self.verified.load(Relaxed)
+    }
+
+    /// Whether all records were written or checked by this process.
+    pub(crate) fn is_verified(&self) -> bool {
+        self.verified() == u64::MAX
+    }
+
+    /// Notes that the records before `offset` were checked; all of them, if it is `u64::MAX`.
+    pub(crate) fn set_verified(&self, offset: u64) {
+        self.verified.store(offset, Relaxed);
     }
 
     /// Bytes of records.
@@ -252,6 +315,7 @@ impl Segment {
             last_main: track.last.main,
             last_sub: track.last.sub,
             body_crc: None,
+            keys_crc: self.keys().map(|keys| keys.crc),
         }
     }
 
@@ -291,20 +355,48 @@ impl Segment {
     pub(crate) fn record_at(&self, offset: usize) -> (RecordHeader, usize) {
         let header = self.mapping.get(offset, RECORD_HEADER_BYTES).and_then(|bytes| bytes.first_chunk());
         let Some(header) = header.and_then(RecordHeader::decode) else {
-            panic!(
-                "`{}` is damaged at offset {offset}: no record where one was when the log was opened, so the file has changed under \
-                 the mapping",
-                self.path.display()
-            );
+            self.panic_damaged(offset, "no record where there was one");
         };
         let end = offset + record_bytes(header.len as usize);
-        assert!(
-            end as u64 <= self.len(),
-            "`{}` is damaged at offset {offset}: a record that ends behind the last one, which it did not when the log was opened, so \
-             the file has changed under the mapping",
-            self.path.display()
-        );
+        if end as u64 > self.len() {
+            self.panic_damaged(offset, "a record that ends behind the last one");
+        }
+        self.check_stored(offset + RECORD_HEADER_BYTES, header.len as usize);
         (header, end)
+    }
+
+    /// The stored bytes of the record that are at `offset`, which is that of no header.
+    ///
+    /// # Panics
+    /// If the record is damaged, which [`Segment::check_stored`] explains.
+    pub(crate) fn stored(&self, offset: usize, len: usize) -> &[u8] {
+        self.check_stored(offset, len);
+        self.bytes(offset, len)
+    }
+
+    /// Checks the record with these stored bytes, unless this process has done so or has written it. There is no answer that could be given
+    /// instead of the damaged one: a panic ends the member, as a start would have refused the file.
+    pub(crate) fn check_stored(&self, offset: usize, len: usize) {
+        if offset as u64 >= self.verified() {
+            self.verify_stored(offset, len);
+        }
+    }
+
+    #[cold]
+    fn verify_stored(&self, offset: usize, len: usize) {
+        let begin = offset - RECORD_HEADER_BYTES;
+        let record = self.mapping.get(begin, record_bytes(len)).filter(|record| is_sealed_record(record));
+        let header = record.and_then(|record| record.first_chunk()).and_then(RecordHeader::decode);
+        if header.is_none_or(|header| header.len as usize != len) {
+            self.panic_damaged(begin, "the checksum of a record is wrong");
+        }
+    }
+
+    fn panic_damaged(&self, offset: usize, what: &str) -> ! {
+        panic!(
+            "`{}` is damaged at offset {offset}: {what}; the file has changed since it was written, and no answer can be given from it",
+            self.path.display()
+        )
     }
 
     /// Bytes of the mapping; the caller keeps within published records.

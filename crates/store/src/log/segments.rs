@@ -3,7 +3,8 @@
 use super::guard::RwLock;
 use super::guard::{lock, read, write};
 use super::layout::{
-    INTAKE_SUFFIX, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, intake_checkpoint_name, record_bytes, segment_name,
+    INTAKE_SUFFIX, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, intake_checkpoint_name, key_file_name,
+    parse_segment_name, record_bytes, segment_name,
 };
 use super::table::Table;
 use super::{Error, Listing, Scan, Segment, Value};
@@ -97,7 +98,7 @@ impl Segments {
     /// Hands the stored bytes at `loc` to `f`, without touching a reference count. `f` runs under a lock that the creation of
     /// segments waits for: it must be short, and must not come back to these segments.
     pub fn with<T>(&self, loc: Loc, f: impl FnOnce(&[u8]) -> T) -> T {
-        f(find(&read(&self.table), loc).bytes(loc.offset as usize, loc.len as usize))
+        f(find(&read(&self.table), loc).stored(loc.offset as usize, loc.len as usize))
     }
 
     /// The records from the first one with a main revision of at least `from`, in revision order.
@@ -120,11 +121,11 @@ impl Segments {
         self.live_bytes.load(Relaxed)
     }
 
-    /// Bytes that the log's files take on disk, reserved space and replaced segments included.
+    /// Bytes that the log's files take on disk, reserved space, key files and replaced segments included.
     pub fn file_bytes(&self) -> u64 {
         let spare = lock(&self.spare).as_ref().map_or(0, |segment| segment.capacity());
         let table = read(&self.table);
-        table.order().iter().chain(table.retired()).map(|segment| segment.capacity()).sum::<u64>() + spare
+        table.order().iter().chain(table.retired()).map(|segment| segment.file_bytes()).sum::<u64>() + spare
     }
 
     /// Segments of the log, replaced ones not counted.
@@ -193,14 +194,36 @@ impl Segments {
         done
     }
 
-    /// Takes a segment's name from its file, which no checkpoint lists, and has it given back once it has no readers. Costs a rename.
+    /// Takes a segment's name from its file, which no checkpoint lists, and has it given back once it has no readers, and its key file with it.
+    /// Costs a rename of each.
     pub(crate) fn retire(&self, id: u32, bytes: u64, segment: Option<Arc<Segment>>) -> Result<(), Error> {
+        if segment.as_ref().is_some_and(|segment| segment.keys().is_some()) {
+            self.retire_keys(id)?;
+        }
         let path = self.dir.join(segment_name(id));
         let retired = self.dir.join(segment_name(id) + INTAKE_SUFFIX);
         if self.reaper.put_aside(&path, &retired).map_err(Error::io("rename", &path))? {
             self.reaper.retire(retired, bytes, segment.map(|segment| segment as Users));
         }
         Ok(())
+    }
+
+    /// Has the key file of the segment `id` given back, if it is there.
+    pub(crate) fn retire_keys(&self, id: u32) -> Result<(), Error> {
+        match self.retire_named(&key_file_name(id)) {
+            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            retired => retired,
+        }
+    }
+
+    /// Removes the key file of the segment that is damaged, if the error says that one is: then the next start reads the segment, and refuses it.
+    pub(crate) fn condemn(&self, error: &Error) {
+        let Error::Damaged { path, .. } = error else { return };
+        let name = path.file_name().and_then(|name| name.to_str());
+        if let Some(id) = name.and_then(parse_segment_name) {
+            // If it stays, the damage is found again.
+            self.disk.remove(&self.dir.join(key_file_name(id))).ok();
+        }
     }
 
     /// Has the file `name` given back, which no start must take for data. It gets the name of a received checkpoint, under a number that nothing
@@ -250,6 +273,23 @@ impl Segments {
     /// The segments of the log, oldest first.
     pub(crate) fn order(&self) -> Vec<Arc<Segment>> {
         read(&self.table).order().to_vec()
+    }
+
+    /// The first segment that takes no more records and has no key file. A start goes on with the last segment, and so it scans that.
+    pub(crate) fn without_keys(&self) -> Option<Arc<Segment>> {
+        let table = read(&self.table);
+        let (_, before) = table.order().split_last()?;
+        before.iter().find(|segment| segment.is_sealed() && segment.keys().is_none()).map(Arc::clone)
+    }
+
+    /// The first segment with records that were not checked since the start.
+    pub(crate) fn unverified(&self) -> Option<Arc<Segment>> {
+        read(&self.table).order().iter().find(|segment| !segment.is_verified()).map(Arc::clone)
+    }
+
+    /// Whether the segment is a part of the log. It stays one until a rewrite or the snapshot of another member replaces it.
+    pub(crate) fn has(&self, segment: &Arc<Segment>) -> bool {
+        read(&self.table).order().iter().any(|other| Arc::ptr_eq(other, segment))
     }
 
     /// Makes a segment known by its id, so that records can be moved to it.

@@ -15,6 +15,7 @@ pub struct Value {
 
 impl Value {
     pub(crate) fn new(segment: Arc<Segment>, offset: u32, len: u32) -> Value {
+        segment.check_stored(offset as usize, len as usize);
         Value { segment, offset, len }
     }
 

@@ -63,6 +63,11 @@ impl<'a> Walk<'a> {
         Walk { bytes, offset, last: Revision::default() }
     }
 
+    /// Goes on behind the record of the revision `last`.
+    pub(crate) fn after(bytes: &'a [u8], offset: usize, last: Revision) -> Self {
+        Walk { bytes, offset, last }
+    }
+
     /// Where the next record begins.
     pub(crate) fn offset(&self) -> usize {
         self.offset

@@ -48,7 +48,7 @@ impl Held {
     }
 
     pub(crate) fn stored(&self, loc: Loc) -> &[u8] {
-        self.segment(loc).bytes(loc.offset as usize, loc.len as usize)
+        self.segment(loc).stored(loc.offset as usize, loc.len as usize)
     }
 }
 
@@ -217,7 +217,7 @@ impl Kvs {
     fn get(&self, at: usize) -> &[u8] {
         match &self.source {
             Source::None => &[],
-            Source::One(segment, loc) => segment.bytes(loc.offset as usize, loc.len as usize),
+            Source::One(segment, loc) => segment.stored(loc.offset as usize, loc.len as usize),
             Source::Stored(held, locs) => held.stored(locs[at]),
             Source::Encoded(encoded, locs) => encoded.stored(locs[at]),
         }

@@ -1,7 +1,7 @@
 //! The files in the directory of a store.
 
 use super::OpenError;
-use crate::log::{INTAKE_SUFFIX, parse_intake_name, parse_segment_name, segment_name};
+use crate::log::{INTAKE_SUFFIX, parse_intake_name, parse_key_file_name, parse_segment_name, segment_name};
 use crate::upkeep::checkpoint::{Checkpoint, CheckpointName, KEPT, TEMPORARY_SUFFIX, decode_checkpoint};
 use disk::{Disk, Mode};
 use std::path::{Path, PathBuf};
@@ -16,6 +16,8 @@ pub(super) struct Files {
     pub(super) unfinished: Vec<String>,
     /// Ids of segments.
     pub(super) segments: Vec<u32>,
+    /// Ids of segments that have key files, or had some.
+    pub(super) keys: Vec<u32>,
 }
 
 /// A checkpoint that was read.
@@ -50,18 +52,21 @@ impl Found {
 
 impl Files {
     pub(super) fn list(disk: &dyn Disk, dir: &Path) -> Result<Files, OpenError> {
-        let (mut checkpoints, mut unfinished, mut segments) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut checkpoints, mut unfinished, mut segments, mut keys) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for name in disk.list(dir).map_err(OpenError::io("list", dir))? {
             if let Some(name) = CheckpointName::parse(&name) {
                 checkpoints.push(name);
             } else if let Some(id) = parse_segment_name(&name) {
                 segments.push(id);
+            } else if let Some(id) = parse_key_file_name(&name) {
+                keys.push(id);
             } else if is_unfinished(&name) {
                 unfinished.push(name);
             }
         }
         checkpoints.sort_unstable();
-        Ok(Files { dir: dir.to_path_buf(), checkpoints, unfinished, segments })
+        Ok(Files { dir: dir.to_path_buf(), checkpoints, unfinished, segments, keys })
     }
 
     /// The newest checkpoints that can be read. A checkpoint gets its name only after its content is durable, so a damaged one is

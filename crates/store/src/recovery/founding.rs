@@ -58,7 +58,7 @@ impl Founding {
     /// # Errors
     /// If there is one already, or none can be written there.
     pub fn begin(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Founding, FoundingError> {
-        let recovered = recover(disk, dir, options)?;
+        let recovered = recover(disk, dir, options, true)?;
         if recovered.checkpoint != Checkpoint::initial() {
             return Err(FoundingError::Occupied(dir.into()));
         }

@@ -1,7 +1,8 @@
 //! Reading a store that is not open, without changing it.
 
 use super::files::Files;
-use super::{Crew, OpenError, Source, rebuild};
+use super::{OpenError, Source, rebuild};
+use crate::sorting::Crew;
 use disk::Disk;
 use std::path::Path;
 
@@ -44,8 +45,9 @@ pub fn inspect(disk: &dyn Disk, dir: &Path) -> Result<Inspection, OpenError> {
         return Err(OpenError::io("open a store in", dir)(absent));
     };
     let content = &newest.content;
-    let sources = Source::open_all(disk, dir, content)?;
-    let rebuilt = rebuild(&sources, content.compact_revision, Crew::of_a_start())?;
+    // Without the key files: every record is read.
+    let mut sources = Source::open_all(disk, dir, content)?;
+    let rebuilt = rebuild(&mut sources, content.compact_revision, Crew::of_a_start())?;
     Ok(Inspection {
         applied_index: content.applied_index,
         applied_term: content.applied_term,

@@ -28,6 +28,6 @@ pub use founding::{FOUNDING_REVISION_MAX, Founding, FoundingError, encode_auth};
 pub use inspect::{Inspection, inspect};
 pub(crate) use open::attach;
 pub use open::{Applied, Opened, open};
-pub(crate) use rebuild::{Crew, Rebuilt, Share, rebuild};
+pub(crate) use rebuild::{LeasedKeys, Rebuilt, Share, rebuild};
 pub(crate) use recover::{Recovered, recover};
 pub(crate) use source::Source;

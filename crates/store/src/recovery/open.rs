@@ -1,9 +1,9 @@
 //! Opening a store.
 
-use super::{OpenError, Recovered, recover};
+use super::{LeasedKeys, OpenError, Recovered, recover};
 use crate::apply::Applier;
-use crate::index::{Index, Scan};
-use crate::log::{RwLock, parse};
+use crate::index::Index;
+use crate::log::RwLock;
 use crate::mistake::Mistake;
 use crate::options::Options;
 use crate::read::Unpublished;
@@ -11,13 +11,13 @@ use crate::snapshot::transfer::Shelf;
 use crate::state::auth::{Auth, AuthState};
 use crate::state::{Alarms, Leases, Members};
 use crate::store::Store;
-use crate::types::{Loc, Version};
+use crate::types::Version;
 use crate::upkeep::{HashCache, Maintenance, Pins, loaded_leases};
 use crate::watch::Hub;
 use api::{KeyRange, raftpb};
 use disk::Disk;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex};
 
@@ -31,6 +31,8 @@ pub struct Opened {
     pub applied: Applied,
     /// Checkpoints that are damaged and were passed over, for the operator to see: the disk is not to be trusted.
     pub passed_over: Vec<OpenError>,
+    /// Key files that are not what they should be, and why: their segments were scanned.
+    pub refused_keys: Vec<(PathBuf, &'static str)>,
 }
 
 /// The last entry that an opened store has applied.
@@ -48,15 +50,16 @@ pub struct Applied {
 
 /// Opens the store in `dir`, or creates one there.
 pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Opened, OpenError> {
-    let Recovered { checkpoint, checkpoints, log, segments, index, passed_over, checkpoints_due } =
-        recover(Arc::clone(&disk), dir, options.log)?;
+    let recovered = recover(Arc::clone(&disk), dir, options.log, options.uses_key_files)?;
+    let Recovered { checkpoint, checkpoints, log, segments, index, leased, refused, passed_over, checkpoints_due } =
+        recovered;
     let leases = Leases::new(loaded_leases(&checkpoint));
     // A key's lease exists as long as the key does, so there is none that is missing.
     if !Mistake::StartDetachesKeys.is_planted() {
-        attach(&leases, &index, |loc| segments.with(loc, |stored| parse(stored).lease));
+        attach(&leases, &leased, || {});
     }
     let revision = if Mistake::RevisionFromKeys.is_planted() { newest_key(&index) } else { checkpoint.revision };
-    let maintenance = Maintenance::new(&segments, checkpoint.finished_compaction(), checkpoints_due);
+    let maintenance = Maintenance::new(&segments, checkpoint.finished_compaction(), checkpoints_due, options.rest);
     maintenance.resume(checkpoint.compact_revision);
     let reader = Arc::clone(&segments);
     let read = Box::new(move |loc| reader.try_read(loc).map(|value| value.into_bytes()));
@@ -103,7 +106,7 @@ pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Opened,
     };
     let mut applier = Applier::new(Arc::clone(&store), log, applied.index, applied.term, applied.conf_state.clone());
     applier.installed_at = applied.installed.then_some(applied.index);
-    Ok(Opened { store, applier, applied, passed_over })
+    Ok(Opened { store, applier, applied, passed_over, refused_keys: refused })
 }
 
 /// The newest revision of a key that is there: for [`Mistake::RevisionFromKeys`].
@@ -117,22 +120,18 @@ fn newest_key(index: &Index) -> i64 {
     newest
 }
 
-/// Finds the keys that are on a lease. Returns a lease that some key is on and that was not granted; without any leases nothing is
-/// looked at.
-pub(crate) fn attach(leases: &Leases, index: &Index, lease_at: impl Fn(Loc) -> i64) -> Option<i64> {
+/// Attaches the keys to their leases. Returns a lease that some key is on and that was not granted; without any leases nothing is looked at.
+pub(crate) fn attach(leases: &Leases, leased: &LeasedKeys, rest: fn()) -> Option<i64> {
     let mut missing = None;
     if leases.count() == 0 {
         return missing;
     }
-    let visit = &mut |key: &[u8], version: &Version| {
-        let lease = lease_at(version.loc);
+    for (key, lease) in leased.iter() {
+        rest();
         leases.attach(key, lease);
-        if lease != 0 && !leases.exists(lease) {
+        if !leases.exists(lease) {
             missing = Some(lease);
         }
-        ControlFlow::Continue(())
-    };
-    let walked = index.scan(KeyRange::From(&[]), i64::MAX, None, usize::MAX, visit);
-    assert!(walked == Scan::Done, "a walk without bounds ends at the end");
+    }
     missing
 }

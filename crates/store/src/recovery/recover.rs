@@ -1,13 +1,15 @@
 //! From the files of a store to its parts, or an empty store where there are no files.
 
 use super::files::{Files, Found};
-use super::{Crew, OpenError, Source, rebuild, tidy};
+use super::rebuild::LeasedKeys;
+use super::{OpenError, Source, rebuild, tidy};
 use crate::index::Index;
-use crate::log::{Log, Options, Segments};
+use crate::log::{Log, Options, Segments, key_file_name};
+use crate::sorting::Crew;
 use crate::upkeep::checkpoint::{Checkpoint, Checkpoints};
 use disk::Disk;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// A store as it was at its newest checkpoint.
@@ -22,14 +24,23 @@ pub(crate) struct Recovered {
     pub(crate) segments: Arc<Segments>,
     /// Every version that the last compaction left which the checkpoint has as finished.
     pub(crate) index: Index,
+    /// The keys that hang on leases.
+    pub(crate) leased: LeasedKeys,
+    /// Key files that were not used, and why.
+    pub(crate) refused: Vec<(PathBuf, &'static str)>,
     /// Damaged checkpoints that were passed over.
     pub(crate) passed_over: Vec<OpenError>,
     /// Checkpoints that let files go which nothing reads any more.
     pub(crate) checkpoints_due: u32,
 }
 
-/// Opens the store in `dir`, or creates one there.
-pub(crate) fn recover(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Recovered, OpenError> {
+/// Opens the store in `dir`, or creates one there. Without `uses_key_files` every record is read.
+pub(crate) fn recover(
+    disk: Arc<dyn Disk>,
+    dir: &Path,
+    options: Options,
+    uses_key_files: bool,
+) -> Result<Recovered, OpenError> {
     disk.create_dir(dir).map_err(OpenError::io("create", dir))?;
     let files = Files::list(&*disk, dir)?;
     let found = files.read_checkpoints(&*disk)?;
@@ -37,12 +48,18 @@ pub(crate) fn recover(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Resu
         return create(disk, dir, options, &files);
     };
     let checkpoint = newest.content.clone();
-    let sources = Source::open_all(&*disk, dir, &checkpoint)?;
-    let rebuilt = rebuild(&sources, checkpoint.finished_compaction(), Crew::of_a_start())?;
+    let mut sources = Source::open_all(&*disk, dir, &checkpoint)?;
+    if uses_key_files {
+        Source::open_keys(&*disk, &mut sources);
+    }
+    let rebuilt = rebuild(&mut sources, checkpoint.finished_compaction(), Crew::of_a_start())?;
+    let refused =
+        sources.iter().filter_map(|source| Some((dir.join(key_file_name(source.entry.id)), source.refused?.0)));
+    let refused = refused.collect();
     let segments = Arc::new(Segments::new(Arc::clone(&disk), dir, options, files.next_id(&found.kept)?));
     // What a damaged checkpoint may cover after the end of an older one is not cut off.
     let is_behind = found.is_behind();
-    let tidied = files.tidy(&*disk, found, &segments)?;
+    let tidied = files.tidy(&*disk, found, &segments, &sources)?;
     let tail = tidy::adopt_segments(&segments, sources, &rebuilt.shares, is_behind)?;
     let last = checkpoint.segments.last().map(|entry| entry.last()).unwrap_or_default();
     Ok(Recovered {
@@ -51,6 +68,8 @@ pub(crate) fn recover(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Resu
         log: Log::new(Arc::clone(&segments), tail, last),
         segments,
         index: rebuilt.index,
+        leased: rebuilt.leased,
+        refused,
         passed_over: tidied.passed_over,
         checkpoints_due: tidied.checkpoints_due,
     })
@@ -61,7 +80,7 @@ pub(crate) fn recover(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Resu
 fn create(disk: Arc<dyn Disk>, dir: &Path, options: Options, files: &Files) -> Result<Recovered, OpenError> {
     files.check_fresh()?;
     let segments = Arc::new(Segments::new(Arc::clone(&disk), dir, options, files.next_id(&[])?));
-    files.tidy(&*disk, Found::default(), &segments)?;
+    files.tidy(&*disk, Found::default(), &segments, &[])?;
     sync_ancestors(&*disk, dir)?;
     let mut checkpoints = Checkpoints::new(disk, dir, Arc::clone(&segments), Vec::new(), None);
     let checkpoint = Checkpoint::initial();
@@ -73,6 +92,8 @@ fn create(disk: Arc<dyn Disk>, dir: &Path, options: Options, files: &Files) -> R
         log,
         segments,
         index: Index::new(),
+        leased: LeasedKeys::default(),
+        refused: Vec::new(),
         passed_over: Vec::new(),
         checkpoints_due: 0,
     })

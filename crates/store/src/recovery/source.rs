@@ -1,7 +1,8 @@
 //! The bytes of the segments that a checkpoint covers.
 
 use super::OpenError;
-use crate::log::{Damage, SegmentEntry, check_header, segment_name};
+use crate::keyfile::{KeyFile, Misfit};
+use crate::log::{Damage, SegmentEntry, check_header, key_file_name, segment_name};
 use crate::upkeep::checkpoint::Checkpoint;
 use disk::{Disk, Mapping, Mode};
 use std::path::{Path, PathBuf};
@@ -12,6 +13,10 @@ pub(crate) struct Source {
     pub(crate) path: PathBuf,
     pub(crate) file: std::sync::Arc<dyn disk::File>,
     pub(crate) mapping: Mapping,
+    /// What is used instead of the records.
+    pub(crate) keys: Option<KeyFile>,
+    /// Why the key file that the checkpoint lists is not used.
+    pub(crate) refused: Option<Misfit>,
 }
 
 impl Source {
@@ -35,12 +40,34 @@ impl Source {
             return Err(OpenError::Corrupt { file: path, offset: length, what });
         }
         let mapping = file.map(entry.length).map_err(OpenError::io("map", &path))?;
-        let source = Source { entry, path, file, mapping };
+        let source = Source { entry, path, file, mapping, keys: None, refused: None };
         let id = check_header(source.bytes()).map_err(OpenError::damage(&source.path))?;
         if id == entry.id {
             return Ok(source);
         }
         Err(OpenError::damage(&source.path)(Damage { offset: 12, what: "a segment under the name of another" }))
+    }
+
+    /// Opens the key files that the checkpoint lists, but for that of the last segment, which may take more records. One that is not what it
+    /// should be costs nothing but the time to scan its segment.
+    pub(crate) fn open_keys(disk: &dyn Disk, sources: &mut [Source]) {
+        let Some((_, before)) = sources.split_last_mut() else { return };
+        for source in before {
+            let Some(crc) = source.entry.keys_crc else { continue };
+            let path = source.path.with_file_name(key_file_name(source.entry.id));
+            let mapping = disk.open(&path, Mode::Read).and_then(|file| file.map(file.len()?));
+            let mapping = mapping.map_err(|_| Misfit("it cannot be opened"));
+            match mapping.and_then(|mapping| KeyFile::open(mapping, &source.entry, crc)) {
+                Ok(keys) => source.keys = Some(keys),
+                Err(misfit) => source.refuse_keys(misfit),
+            }
+        }
+    }
+
+    /// Has the segment scanned.
+    pub(crate) fn refuse_keys(&mut self, misfit: Misfit) {
+        self.keys = None;
+        self.refused = Some(misfit);
     }
 
     /// The bytes that the checkpoint covers.

@@ -3,6 +3,7 @@
 use super::files::{Files, Found, Stored};
 use super::rebuild::Share;
 use super::{OpenError, Source};
+use crate::keyfile::KeyFile;
 use crate::log::{INTAKE_SUFFIX, Origin, Segment, Segments, segment_name};
 use crate::upkeep::checkpoint::{Doubted, KEPT, Kept};
 use disk::{Disk, KnownFiles, Reaper};
@@ -22,7 +23,14 @@ pub(super) struct Tidied {
 
 impl Files {
     /// Has given back what no kept checkpoint refers to. While one is damaged it may be the one that lists a segment: then all stay.
-    pub(super) fn tidy(&self, disk: &dyn Disk, found: Found, segments: &Segments) -> Result<Tidied, OpenError> {
+    /// Of the key files those of `sources` stay that were used.
+    pub(super) fn tidy(
+        &self,
+        disk: &dyn Disk,
+        found: Found,
+        segments: &Segments,
+        sources: &[Source],
+    ) -> Result<Tidied, OpenError> {
         // The newest checkpoint's name may not be durable yet. It must be before anything goes that an older one needs.
         segments.reaper().sync_names().map_err(OpenError::io("sync", &self.dir))?;
         let ids = |stored: &Stored| stored.content.segments.iter().map(|entry| entry.id).collect::<Vec<u32>>();
@@ -59,6 +67,11 @@ impl Files {
                 segments.retire_named(&name).map_err(OpenError::Log)?;
             }
         }
+        let used: HashSet<u32> =
+            sources.iter().filter(|source| source.keys.is_some()).map(|source| source.entry.id).collect();
+        for id in self.keys.iter().filter(|id| !used.contains(id)) {
+            segments.retire_keys(*id).map_err(OpenError::Log)?;
+        }
         clear_low_disk(segments.reaper())?;
         Ok(tidied)
     }
@@ -87,8 +100,13 @@ pub(super) fn adopt_segments(
     let mut tail = None;
     for (at, (source, share)) in sources.into_iter().zip(shares).enumerate() {
         let is_reopened = at + 1 == count && !as_it_is;
+        let keys = source.keys.as_ref().map(KeyFile::keys);
         let (segment, takes_more) =
             if is_reopened { reopen(source, segments.next_capacity())? } else { sealed(source) };
+        if let Some(keys) = keys {
+            segment.set_keys(keys);
+            segment.set_verified(0);
+        }
         let segment = Arc::new(segment);
         segment.publish(&share.batch);
         segment.mark_synced(segment.len());

@@ -15,7 +15,9 @@ use crate::log::{Error, KvParts, Listing, Options};
 use crate::recovery::{self, OpenError, Recovered};
 use crate::types::{Revision, Version};
 use crate::upkeep::checkpoint::Checkpoint;
+use crate::upkeep::keyfiles::{KeyFiles, Made};
 use crate::upkeep::rewrite::{Rewriter, Step};
+use crate::upkeep::scrub::Scrub;
 use disk::sim::Random;
 use disk::{Disk, ReapError};
 use std::collections::HashMap;
@@ -31,6 +33,8 @@ pub(crate) struct Rig {
     pub(crate) store: Recovered,
     pub(crate) index: RwLock<Index>,
     pub(crate) rewriter: Rewriter,
+    pub(crate) key_files: KeyFiles,
+    pub(crate) scrub: Scrub,
     pub(crate) applied: u64,
     pub(crate) revision: i64,
     pub(crate) compact: i64,
@@ -48,11 +52,13 @@ impl Rig {
     }
 
     pub(crate) fn open_at(disk: Arc<dyn Disk>, dir: &Path, seed: u64) -> Result<Rig, OpenError> {
-        let mut store = recovery::recover(disk, dir, OPTIONS)?;
+        let mut store = recovery::recover(disk, dir, OPTIONS, true)?;
         let (checkpoint, index) = (&store.checkpoint, std::mem::take(&mut store.index));
         Ok(Rig {
             seed,
             rewriter: Rewriter::new(Arc::clone(&store.segments)),
+            key_files: KeyFiles::new(Arc::clone(&store.segments), || {}),
+            scrub: Scrub::new(Arc::clone(&store.segments)),
             applied: checkpoint.applied_index,
             revision: checkpoint.revision,
             compact: checkpoint.compact_revision,
@@ -97,7 +103,7 @@ impl Rig {
                 }
                 (Op::Put { key, value }, latest) => {
                     let (create, number) = latest.map_or((main, 1), |latest| (latest.create, latest.version + 1));
-                    let kv = KvParts { key, create, version: number, value, lease: 0 };
+                    let kv = KvParts { key, create, version: number, value, lease: main % 3 };
                     Version { rev, create, version: number, loc: self.store.log.append_put(rev, kv) }
                 }
             };
@@ -123,7 +129,9 @@ impl Rig {
                 self.prune(1 + random.below(12) as usize);
                 Ok(())
             }
-            45..85 => self.rewrite(1 + random.below(3000)).map(|_| ()),
+            45..70 => self.rewrite(1 + random.below(3000)).map(|_| ()),
+            70..82 => self.make_keys(1 + random.below(6000)).map(|_| ()),
+            82..85 => self.scrub(1 + random.below(6000)).map(|_| ()),
             85..93 => {
                 self.capture();
                 Ok(())
@@ -155,6 +163,16 @@ impl Rig {
         Ok(step)
     }
 
+    /// A step of making key files.
+    pub(crate) fn make_keys(&mut self, budget_bytes: u64) -> Result<Made, Error> {
+        self.key_files.step(u64::MAX, budget_bytes)
+    }
+
+    /// A step of checking what the start has not read. False when there is nothing left.
+    pub(crate) fn scrub(&mut self, budget_bytes: u64) -> Result<bool, Error> {
+        self.scrub.step(budget_bytes).inspect_err(|error| self.store.segments.condemn(error))
+    }
+
     pub(crate) fn capture(&mut self) {
         let content = Checkpoint {
             applied_index: self.applied,
@@ -177,6 +195,8 @@ impl Rig {
     pub(crate) fn settle(&mut self) -> Result<(), Error> {
         while self.prune(100) {}
         while self.rewrite(u64::MAX)? != Step::Idle {}
+        while self.make_keys(u64::MAX)? != Made::Nothing {}
+        while self.scrub(u64::MAX)? {}
         for _ in 0..2 {
             self.capture();
             self.write_checkpoint()?;

@@ -5,7 +5,7 @@ use crate::types::{Loc, Revision, Version};
 use std::collections::BTreeMap;
 
 pub(crate) struct Model {
-    seed: u64,
+    pub(crate) seed: u64,
     pub(crate) applied: u64,
     pub(crate) revision: i64,
     pub(crate) compact: i64,

@@ -1,7 +1,9 @@
 //! Housekeeping off the apply thread, in slices: pruning after compactions, then rewriting segments that are mostly dead.
 
 use super::hash::{Hasher, KvHash, Purpose};
+use super::keyfiles::{KeyFiles, Made};
 use super::rewrite::{Rewriter, Step};
+use super::scrub::Scrub;
 use crate::index::Index;
 use crate::log::{Error, RwLockWriteGuard, Segments, lock, write};
 use crate::mistake::Mistake;
@@ -59,6 +61,10 @@ struct Due {
 pub(crate) struct Desk {
     compaction: Option<Job>,
     rewriter: Rewriter,
+    key_files: KeyFiles,
+    /// A key file was made that no checkpoint lists.
+    has_new_keys: bool,
+    scrub: Scrub,
 }
 
 /// A compaction whose versions are still there.
@@ -89,6 +95,8 @@ enum Phase {
 pub enum Work {
     /// Nothing to do.
     Idle,
+    /// Nothing to do but to check records that nobody has read since the start, which is in no hurry.
+    Checking,
     /// Something to do, but a reader still needs what is to go, or the disk is full.
     Waiting,
     /// More to do.
@@ -108,10 +116,16 @@ pub struct Progress {
 
 impl Maintenance {
     /// Compactions up to `finished` are finished; `due` checkpoints are due from the start, for what recovery left.
-    pub(crate) fn new(segments: &Arc<Segments>, finished: i64, due: u32) -> Maintenance {
+    pub(crate) fn new(segments: &Arc<Segments>, finished: i64, due: u32, rest: fn()) -> Maintenance {
         Maintenance {
             queue: Mutex::default(),
-            work: Mutex::new(Desk { compaction: None, rewriter: Rewriter::new(Arc::clone(segments)) }),
+            work: Mutex::new(Desk {
+                compaction: None,
+                rewriter: Rewriter::new(Arc::clone(segments)),
+                key_files: KeyFiles::new(Arc::clone(segments), rest),
+                has_new_keys: false,
+                scrub: Scrub::new(Arc::clone(segments)),
+            }),
             finished: AtomicI64::new(finished),
             dropped: AtomicU64::new(0),
             due: Mutex::new(Due { left: due, rewrites: 0 }),
@@ -163,10 +177,10 @@ impl Maintenance {
         lock(&self.replaced).push(old);
     }
 
-    /// The disk has become low: with two checkpoints the Raft log can go.
-    fn wants_checkpoints(&self) {
+    /// The disk has become low: with two checkpoints the Raft log can go. Key files are of use once one checkpoint lists them.
+    fn wants_checkpoints(&self, count: u32) {
         let mut due = lock(&self.due);
-        due.left = due.left.max(CHECKPOINTS_PER_REWRITE);
+        due.left = due.left.max(count);
     }
 
     fn checkpoints_due(&self) -> bool {
@@ -210,12 +224,13 @@ impl Store {
         let mut left = budget_bytes;
         let work = loop {
             let part = left.min(SLICE_PART_BYTES);
-            let work = desk.slice(self, part)?;
+            let work = desk.slice(self, part).inspect_err(|error| self.segments.condemn(error))?;
             left -= part;
             let ends_batch = self.options.compaction_batch_versions > 0 && desk.is_pruning();
             let is_halting = self.maintenance.halting.load(Ordering::Acquire);
             (self.options.rest)();
-            if work != Work::Busy || left == 0 || ends_batch || is_halting {
+            let is_over = !matches!(work, Work::Busy | Work::Checking);
+            if is_over || left == 0 || ends_batch || is_halting {
                 break work;
             }
         };
@@ -229,6 +244,16 @@ impl Store {
             self.maintenance.sweep_soon();
         }
         Ok(())
+    }
+
+    /// Space of the disk that is needed for nothing else, as of the last look.
+    fn room_bytes(&self) -> u64 {
+        if self.disk_is_low() {
+            return 0;
+        }
+        let needed = self.disk_reserve_bytes.load(Ordering::Relaxed);
+        // A disk that does not say how much is free is found full by a write, if it is.
+        if needed == 0 { u64::MAX } else { self.disk_free_bytes.load(Ordering::Relaxed).saturating_sub(needed) }
     }
 
     /// Notes whether the disk has space for the store's own work, and how much deletions may fill. On a disk that is low, what waits to be given
@@ -253,7 +278,7 @@ impl Store {
         self.disk_reserve_bytes.store(needed, Ordering::Relaxed);
         let is_low = free < needed;
         if !self.disk_is_low.swap(is_low, Ordering::Relaxed) && is_low {
-            self.maintenance.wants_checkpoints();
+            self.maintenance.wants_checkpoints(CHECKPOINTS_PER_REWRITE);
         }
     }
 }
@@ -268,6 +293,7 @@ impl Desk {
     pub(crate) fn abandon(&mut self, store: &Store) {
         self.compaction = None;
         self.rewriter.abandon(&store.segments);
+        self.key_files.abandon();
     }
 
     /// Takes the newest compaction that waits when there is room for it. It does the work of those before it; their hashes are
@@ -303,7 +329,7 @@ impl Desk {
             return Ok(Work::Idle);
         }
         match self.rewriter.step(&store.index, store.revision(), store.disk_is_low(), budget_bytes) {
-            Ok(Step::Idle) => Ok(Work::Idle),
+            Ok(Step::Idle) => self.tend(store, budget_bytes),
             Ok(Step::Working) => Ok(Work::Busy),
             Ok(Step::Finished) => {
                 store.maintenance.rewritten();
@@ -311,11 +337,32 @@ impl Desk {
             }
             Err(error) if error.is_out_of_space() => {
                 store.disk_is_low.store(true, Ordering::Relaxed);
-                store.maintenance.wants_checkpoints();
+                store.maintenance.wants_checkpoints(CHECKPOINTS_PER_REWRITE);
                 Ok(Work::Waiting)
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Does what nobody waits for: key files, then the check of what the start has not read.
+    fn tend(&mut self, store: &Store, budget_bytes: u64) -> Result<Work, Error> {
+        match self.key_files.step(store.room_bytes(), budget_bytes) {
+            Ok(Made::Nothing) => {}
+            Ok(Made::Part) => return Ok(Work::Busy),
+            Ok(Made::Whole) => {
+                self.has_new_keys = true;
+                return Ok(Work::Busy);
+            }
+            Err(error) if error.is_out_of_space() => {
+                store.disk_is_low.store(true, Ordering::Relaxed);
+                return Ok(Work::Waiting);
+            }
+            Err(error) => return Err(error),
+        }
+        if std::mem::take(&mut self.has_new_keys) {
+            store.maintenance.wants_checkpoints(1);
+        }
+        Ok(if self.scrub.step(budget_bytes)? { Work::Checking } else { Work::Idle })
     }
 }
 

@@ -61,6 +61,8 @@ fn check_files(disk: &SimDisk, what: &str) {
     for name in names.iter().filter(|name| name.ends_with(".ckpt")) {
         let content = checkpoint::decode_checkpoint(&disk.contents(&Path::new(DIR).join(name)).unwrap()).unwrap();
         listed.extend(content.segments.iter().map(|entry| format!("{:016x}.seg", entry.id)));
+        let with_keys = content.segments.iter().filter(|entry| entry.keys_crc.is_some());
+        listed.extend(with_keys.map(|entry| format!("{:016x}.keys", entry.id)));
     }
     for name in names.iter().filter(|name| !name.ends_with(".ckpt")) {
         assert!(listed.contains(name), "{what}: {name} is left");

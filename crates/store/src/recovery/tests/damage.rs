@@ -1,10 +1,13 @@
 //! Damaged directories: refused with file and offset, never a panic, never a wrong value.
 
 use crate::OpenError;
+use crate::log::{Error, key_file_name};
 use crate::test_support::{DIR, Model, Rig, wanted};
 use crate::upkeep::checkpoint;
+use crate::upkeep::keyfiles::Made;
 use disk::Disk;
 use disk::sim::SimDisk;
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,12 +19,22 @@ fn store() -> SimDisk {
 }
 
 fn store_of(seed: u64) -> SimDisk {
+    filled(seed, false)
+}
+
+/// The same with key files, which the checkpoints list.
+fn store_with_keys_of(seed: u64) -> SimDisk {
+    filled(seed, true)
+}
+
+fn filled(seed: u64, with_keys: bool) -> SimDisk {
     let disk = SimDisk::new();
     let mut rig = Rig::open(Arc::new(disk.clone()), seed).unwrap();
     for _ in 0..3 {
         for _ in 0..12 {
             rig.apply().unwrap();
         }
+        while with_keys && rig.make_keys(u64::MAX).unwrap() != Made::Nothing {}
         rig.capture();
         rig.write_checkpoint().unwrap();
     }
@@ -61,6 +74,62 @@ fn refused(disk: &SimDisk, path: &Path, at: usize) {
         }
         other => panic!("byte {at} of {}: {other:?}", path.display()),
     }
+}
+
+/// A flipped byte of a segment that may have a key file is found by the start, or else it is never told to anybody: what reads it panics, naming the
+/// file and a place not behind the byte; the check finds it; and the next start refuses it.
+fn found(disk: &SimDisk, path: &Path, at: usize, model: &Model) -> Found {
+    let disk = copy(disk);
+    let mut rig = match Rig::open(Arc::new(disk.clone()), model.seed) {
+        Err(_) => {
+            refused(&disk, path, at);
+            return Found::AtStart;
+        }
+        Ok(rig) => rig,
+    };
+    // Half of them nobody reads before the check comes to them.
+    let read = at.is_multiple_of(2).then(|| std::panic::catch_unwind(AssertUnwindSafe(|| rig.check(model, true))));
+    let was_read = matches!(read, Some(Err(_)));
+    if let Some(Err(panic)) = read {
+        let said = panic.downcast_ref::<String>().map_or("", String::as_str);
+        let expected = format!("`{}` is damaged at offset ", path.display());
+        let offset = said.strip_prefix(&expected).and_then(|rest| rest.split(':').next()?.parse::<usize>().ok());
+        assert!(offset.is_some_and(|offset| offset <= at), "byte {at}: {said}");
+    }
+    let checked = loop {
+        match rig.scrub(1000) {
+            Ok(true) => {}
+            Ok(false) => panic!("byte {at} of {} is not found", path.display()),
+            Err(error) => break error,
+        }
+    };
+    let Error::Damaged { path: file, damage } = checked else { panic!("byte {at}: {checked}") };
+    assert!(file == path && damage.offset <= at as u64, "byte {at} is reported at {}", damage.offset);
+    drop(rig);
+    refused(&disk, path, at);
+    if was_read { Found::OnRead } else { Found::InCheck }
+}
+
+/// Has thousands of panics that a test expects say nothing.
+fn expect_damage() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            let is_expected = panic.payload_as_str().is_some_and(|said| said.contains("` is damaged at offset "));
+            if !is_expected {
+                usual(panic);
+            }
+        }));
+    });
+}
+
+/// What found a flipped byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    AtStart,
+    OnRead,
+    InCheck,
 }
 
 /// The two checkpoints, older first: file, bytes, content.
@@ -239,6 +308,87 @@ fn as_many_flipped_bytes_as_are_asked_for() {
     println!(
         "{in_segments} flipped bytes of segments, each refused; {in_checkpoints} of checkpoints, each passed over"
     );
+}
+
+/// Every byte of stores with key files: of the segments as far as the newest checkpoint lists them, and of the key files.
+#[test]
+fn as_many_flipped_bytes_beside_key_files() {
+    let wanted = wanted("FLIPS", 4_000);
+    expect_damage();
+    let (mut by, mut in_keys, mut seed) = ([0_u64; 3], 0, SEED);
+    while by.iter().sum::<u64>() < wanted || in_keys < wanted {
+        seed += 1;
+        let disk = store_with_keys_of(seed);
+        let (_, content) = newest(&disk);
+        let model = Model::at(seed, content.applied_index);
+        for entry in &content.segments {
+            let path = Path::new(DIR).join(format!("{:016x}.seg", entry.id));
+            let bytes = disk.contents(&path).unwrap();
+            for at in 0..(entry.length as usize).min((wanted - by.iter().sum::<u64>()) as usize) {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= 1 << (at % 8);
+                disk.install(&path, &damaged).unwrap();
+                by[found(&disk, &path, at, &model) as usize] += 1;
+            }
+            disk.install(&path, &bytes).unwrap();
+        }
+        for entry in content.segments.iter().filter(|entry| entry.keys_crc.is_some()) {
+            let path = Path::new(DIR).join(key_file_name(entry.id));
+            let bytes = disk.contents(&path).unwrap();
+            for at in 0..bytes.len().min((wanted - in_keys) as usize) {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= 1 << (at % 8);
+                let copy = copy(&disk);
+                copy.install(&path, &damaged).unwrap();
+                let rig = Rig::open(Arc::new(copy.clone()), seed).unwrap();
+                let [(file, _)] = &rig.store.refused[..] else { panic!("byte {at}: {:?}", rig.store.refused) };
+                assert_eq!(file, &path, "byte {at}");
+                rig.check(&model, true);
+                assert!(copy.contents(&path).is_err(), "byte {at}: the damaged key file is removed");
+                in_keys += 1;
+            }
+        }
+    }
+    println!(
+        "{by:?} flipped bytes of segments found by the start, a read and the check; {in_keys} of key files, each passed over"
+    );
+    assert!(by[0] > 0 && by[1] > wanted / 3 && by[2] > wanted / 3, "{by:?}");
+}
+
+#[test]
+fn key_files_that_no_checkpoint_lists_are_removed() {
+    let disk = store_with_keys_of(SEED);
+    let (_, content) = newest(&disk);
+    let last = content.segments.last().unwrap();
+    let listed = content.segments.iter().filter(|entry| entry.keys_crc.is_some()).count();
+    assert_eq!(listed, content.segments.len() - 1);
+    // Of the segment that goes on, of one that is not there, and one that was not finished.
+    for id in [last.id, 0xee] {
+        disk.install(&Path::new(DIR).join(key_file_name(id)), b"CAIRNKEY").unwrap();
+    }
+    let rig = open(&disk).unwrap();
+    assert!(rig.store.refused.is_empty(), "{:?}", rig.store.refused);
+    let keys = |disk: &SimDisk| {
+        let names = disk.list(Path::new(DIR)).unwrap();
+        names.iter().filter(|name| name.ends_with(".keys")).count()
+    };
+    assert_eq!(keys(&disk), listed);
+    rig.store.segments.reaper().finish().unwrap();
+    assert!(disk.list(Path::new(DIR)).unwrap().iter().all(|name| !name.ends_with(".intake")));
+    // Without them, and with those of another store, the index is the same.
+    rig.check(&Model::at(SEED, content.applied_index), true);
+    drop(rig);
+    let other = store_with_keys_of(SEED + 1);
+    for (at, entry) in content.segments.iter().filter(|entry| entry.keys_crc.is_some()).enumerate() {
+        let path = Path::new(DIR).join(key_file_name(entry.id));
+        match at % 2 {
+            0 => disk.remove(&path).unwrap(),
+            _ => disk.install(&path, &other.contents(&path).unwrap()).unwrap(),
+        }
+    }
+    let rig = open(&disk).unwrap();
+    assert_eq!(rig.store.refused.len(), listed);
+    rig.check(&Model::at(SEED, content.applied_index), true);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::{ExportError, lease_table};
 use crate::apply::Applier;
-use crate::log::Listing;
+use crate::log::{Listing, SegmentEntry};
 use crate::state::LeaseCapture;
 use crate::state::auth::AuthState;
 use crate::store::Store;
@@ -78,7 +78,8 @@ impl Export {
         }
         content.auth = self.auth.save();
         for (entry, segment) in self.listing.entries().iter().zip(self.listing.segments()) {
-            let mut entry = *entry;
+            // Key files are not sent: the receiver checks every record, and makes its own.
+            let mut entry = SegmentEntry { keys_crc: None, ..*entry };
             entry.body_crc = Some(segment.body_crc(entry.length, self.store.options.rest)?);
             content.segments.push(entry);
         }

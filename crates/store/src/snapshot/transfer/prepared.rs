@@ -3,16 +3,15 @@
 use super::IntakeError;
 use super::part::{Part, PartFile};
 use crate::index::Index;
-use crate::log::{Error, Origin, Segment, SegmentEntry, intake_checkpoint_name, parse, segment_name};
-use crate::recovery::{Crew, OpenError, Rebuilt, Share, Source, attach, rebuild};
+use crate::log::{Error, Origin, Segment, SegmentEntry, intake_checkpoint_name, segment_name};
+use crate::recovery::{LeasedKeys, OpenError, Rebuilt, Share, Source, attach, rebuild};
+use crate::sorting::Crew;
 use crate::state::Leases;
 use crate::store::{SecondIndex, Store};
-use crate::types::Loc;
 use crate::upkeep::checkpoint::{Checkpoint, encode_checkpoint};
 use crate::upkeep::saved;
 use api::raftpb::ConfState;
 use disk::Mode;
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -46,7 +45,7 @@ pub(super) fn prepare(
     let files: Vec<PartFile> = parts.iter().filter_map(|part| part.file.clone()).collect();
     assert!(files.len() == parts.len(), "a segment that is whole has a file");
     for (entry, file) in content.segments.iter_mut().zip(&files) {
-        *entry = SegmentEntry { id: file.id, body_crc: None, ..*entry };
+        *entry = SegmentEntry { id: file.id, body_crc: None, keys_crc: None, ..*entry };
     }
     content.installed = true;
     if content.lease_table.take().is_some() {
@@ -54,9 +53,9 @@ pub(super) fn prepare(
     }
     // The index is built as the compaction leaves it, even if the sender has not finished it.
     content.compacted = None;
-    let sources = open_sources(&content, &files)?;
-    let Rebuilt { index, shares } = rebuild(&sources, content.compact_revision, Crew::of_one(store.options.rest))
-        .map_err(|error| {
+    let mut sources = open_sources(&content, &files)?;
+    let Rebuilt { index, shares, leased } =
+        rebuild(&mut sources, content.compact_revision, Crew::of_one(store.options.rest)).map_err(|error| {
             let at = files
                 .iter()
                 .position(|file| matches!(&error, OpenError::Corrupt { file: path, .. } if *path == file.path));
@@ -71,7 +70,7 @@ pub(super) fn prepare(
                 }),
             )
         })?;
-    check_leases(&leases, &index, &sources, store.options.rest)?;
+    check_leases(&leases, &leased, store.options.rest)?;
     for part in parts.iter_mut() {
         name(store, part)?;
     }
@@ -101,7 +100,14 @@ pub(super) fn prepare(
 fn open_sources(content: &Checkpoint, files: &[PartFile]) -> Result<Vec<Source>, IntakeError> {
     let open = |(entry, file): (&SegmentEntry, &PartFile)| {
         let mapping = file.file.map(entry.length).map_err(Error::io("map", &file.path))?;
-        Ok(Source { entry: *entry, path: file.path.clone(), file: Arc::clone(&file.file), mapping })
+        Ok(Source {
+            entry: *entry,
+            path: file.path.clone(),
+            file: Arc::clone(&file.file),
+            mapping,
+            keys: None,
+            refused: None,
+        })
     };
     content.segments.iter().zip(files).map(open).collect()
 }
@@ -116,15 +122,8 @@ fn refused(error: OpenError, segment: Option<u32>) -> IntakeError {
 }
 
 /// Attaches the keys to their leases, all of which must be there.
-fn check_leases(leases: &Leases, index: &Index, sources: &[Source], rest: fn()) -> Result<(), IntakeError> {
-    let by_id: BTreeMap<u32, &Source> = sources.iter().map(|source| (source.entry.id, source)).collect();
-    let lease_at = |loc: Loc| {
-        rest();
-        let stored =
-            by_id.get(&loc.segment).and_then(|source| source.mapping.get(loc.offset as usize, loc.len as usize));
-        stored.map_or(0, |stored| parse(stored).lease)
-    };
-    match attach(leases, index, lease_at) {
+fn check_leases(leases: &Leases, leased: &LeasedKeys, rest: fn()) -> Result<(), IntakeError> {
+    match attach(leases, leased, rest) {
         Some(missing) => {
             Err(IntakeError::Contradiction(format!("a key is on lease {missing:x}, which was not granted")))
         }

@@ -10,6 +10,15 @@ fn files(disk: &SimDisk) -> usize {
     disk.list(Path::new(DIR)).unwrap().iter().filter(|name| name.ends_with(".seg")).count()
 }
 
+fn key_files_go_with_their_segments(disk: &SimDisk) {
+    let names = disk.list(Path::new(DIR)).unwrap();
+    let keys: Vec<_> = names.iter().filter_map(|name| name.strip_suffix(".keys")).collect();
+    assert!(!keys.is_empty());
+    for stem in keys {
+        assert!(names.contains(&format!("{stem}.seg")), "{stem} has a key file and no segment");
+    }
+}
+
 fn both_checkpoints_are_whole(disk: &SimDisk) {
     let names = disk.list(Path::new(DIR)).unwrap();
     let checkpoints: Vec<_> = names.iter().filter(|name| name.ends_with(".ckpt")).collect();
@@ -44,6 +53,7 @@ fn what_was_compacted_gives_its_space_back() {
         let count = rig.store.segments.count();
         assert!(count as u64 <= 5 + 8 * space / OPTIONS.segment_bytes, "round {round}: {space} bytes in {count} files");
         assert!(files(&disk) <= count + 2, "round {round}: {} files", files(&disk));
+        key_files_go_with_their_segments(&disk);
         both_checkpoints_are_whole(&disk);
         if round % 4 == 0 {
             drop(rig);

@@ -14,26 +14,21 @@ const REST_ITEMS: usize = 256;
 /// Runs up to this length are compared by their whole keys.
 const SHORT_RUN: usize = 12;
 
-/// A record to be sorted. Once sorted, records of one key have equal prefixes, but not only they.
+/// A record to be sorted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Item {
+pub(crate) struct Item {
     prefix: u64,
     /// Segment and offset; orders as revisions do.
     place: u64,
 }
 
 impl Item {
-    pub(super) fn new(place: Place) -> Item {
+    pub(crate) fn new(place: Place) -> Item {
         Item { prefix: 0, place: u64::from(place.segment) << 32 | u64::from(place.offset) }
     }
 
-    pub(super) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> Place {
         Place { segment: (self.place >> 32) as u32, offset: self.place as u32 }
-    }
-
-    /// False only if the keys differ.
-    pub(super) fn may_share_key(&self, other: &Item) -> bool {
-        self.prefix == other.prefix
     }
 
     /// True when the prefix reaches to the end of the key.
@@ -43,13 +38,13 @@ impl Item {
 }
 
 /// How many bytes two keys have in common at their beginning.
-pub(super) fn shared(a: &[u8], b: &[u8]) -> usize {
+pub(crate) fn shared(a: &[u8], b: &[u8]) -> usize {
     // Mostly all of `a`, which is what all keys so far agreed in.
     if b.starts_with(a) { a.len() } else { a.iter().zip(b).take_while(|(a, b)| a == b).count() }
 }
 
 /// Sorts by key, then revision, on so many threads. All keys agree in their first `depth` bytes.
-pub(super) fn sort(items: &mut [Item], depth: usize, places: &Places<'_>, threads: usize, rest: fn()) {
+pub(crate) fn sort(items: &mut [Item], depth: usize, places: &Places<'_>, threads: usize, rest: fn()) {
     divide(items, depth, places, threads, rest, false);
 }
 

@@ -11,7 +11,7 @@ pub(crate) struct Crew {
     threads_max: usize,
     records_per_thread: usize,
     /// Called every now and then.
-    pub(super) rest: fn(),
+    pub(crate) rest: fn(),
 }
 
 impl Crew {
@@ -28,18 +28,18 @@ impl Crew {
 
     /// So many threads, however little there is to do.
     #[cfg(test)]
-    pub(super) fn of(threads: usize) -> Crew {
+    pub(crate) fn of(threads: usize) -> Crew {
         Crew { threads_max: threads, records_per_thread: 1, rest: || {} }
     }
 
     /// Threads for so many records.
-    pub(super) fn threads(&self, records: usize) -> usize {
+    pub(crate) fn threads(&self, records: usize) -> usize {
         self.threads_max.min(records / self.records_per_thread).max(1)
     }
 }
 
 /// Does `act` for each of the works, on so many threads; the results are in the works' order.
-pub(super) fn share<W: Send, R: Send>(threads: usize, works: Vec<W>, act: impl Fn(W) -> R + Sync) -> Vec<R> {
+pub(crate) fn share<W: Send, R: Send>(threads: usize, works: Vec<W>, act: impl Fn(W) -> R + Sync) -> Vec<R> {
     if threads <= 1 || works.len() <= 1 {
         return works.into_iter().map(act).collect();
     }

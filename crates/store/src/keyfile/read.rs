@@ -1,0 +1,223 @@
+//! Reading key files. They may be damaged or made up: nothing in them is believed that was not checked.
+
+use super::layout::{HEADER_BYTES, Header, Item, MARK_BYTES, Misfit, ROW_BYTES, u32_at};
+use crate::log::{Batch, Keys, Mark, SEGMENT_HEADER_BYTES, SegmentEntry};
+use crate::types::{Revision, Version};
+use api::limits::REQUEST_BYTES_LIMIT;
+use disk::Mapping;
+
+/// The key file of a segment whose header, table and marks are as they were written. Its blocks are checked by [`KeyFile::verify`].
+pub(crate) struct KeyFile {
+    mapping: Mapping,
+    header: Header,
+    blocks: Vec<Block>,
+    marks: Vec<Mark>,
+    /// As the checkpoint has it.
+    crc: u32,
+}
+
+/// A block in the file.
+#[derive(Clone, Copy)]
+struct Block {
+    begin: usize,
+    end: usize,
+    crc: u32,
+    records: u32,
+}
+
+impl KeyFile {
+    /// The key file of the segment `entry`, which a checkpoint lists with this key file's checksum.
+    pub(crate) fn open(mapping: Mapping, entry: &SegmentEntry, crc: u32) -> Result<KeyFile, Misfit> {
+        let bytes = mapping.get(0, mapping.len()).unwrap_or_default();
+        let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
+            return Err(Misfit("it is shorter than a header"));
+        };
+        let header = Header::decode(header, entry, crc)?;
+        let table_bytes = u64::from(header.blocks) * ROW_BYTES as u64;
+        let tail_bytes = table_bytes + u64::from(header.marks) * MARK_BYTES as u64;
+        if header.block_bytes.checked_add(tail_bytes) != Some(rest.len() as u64) {
+            return Err(Misfit("it has another length than its header says"));
+        }
+        let tail = &rest[header.block_bytes as usize..];
+        if crc32c::crc32c(tail) != header.tail_crc {
+            return Err(Misfit("the checksum of its table is wrong"));
+        }
+        let (table, marks) = tail.split_at(table_bytes as usize);
+        let blocks = read_table(table, &header).ok_or(Misfit("its table contradicts its header"))?;
+        let marks = read_marks(marks, &header.entry).ok_or(Misfit("its marks contradict each other"))?;
+        Ok(KeyFile { blocks, marks, crc, header, mapping })
+    }
+
+    /// Compares the checksum of every block.
+    pub(crate) fn verify(&self, rest: fn()) -> Result<(), Misfit> {
+        for block in &self.blocks {
+            rest();
+            if crc32c::crc32c(self.bytes(block)) != block.crc {
+                return Err(Misfit("the checksum of a block is wrong"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The file as its segment knows it.
+    pub(crate) fn keys(&self) -> Keys {
+        Keys { crc: self.crc, bytes: self.mapping.len() as u64 }
+    }
+
+    /// The records of the segment, for its own sparse index.
+    pub(crate) fn batch(&self) -> Batch {
+        let entry = &self.header.entry;
+        let bytes = entry.length - SEGMENT_HEADER_BYTES as u64;
+        Batch::of(entry.first(), entry.last(), entry.records, bytes, self.marks.clone())
+    }
+
+    /// The bytes that all keys begin with.
+    pub(crate) fn common(&self) -> Result<&[u8], Misfit> {
+        self.first_key(0)?.get(..self.header.common as usize).ok_or(MALFORMED)
+    }
+
+    /// First keys of some blocks, which lie evenly, about so many.
+    pub(crate) fn samples(&self, count: usize) -> impl Iterator<Item = Result<&[u8], Misfit>> {
+        let step = (self.blocks.len() / count.max(1)).max(1);
+        (0..self.blocks.len()).step_by(step).map(|block| self.first_key(block))
+    }
+
+    /// The records from the first one on whose key is not before `from`. The position of the segment in the log is `segment`.
+    pub(crate) fn cursor(&self, segment: u32, from: Option<&[u8]>) -> Result<Option<Cursor<'_>>, Misfit> {
+        let mut block = 0;
+        if let Some(from) = from {
+            // The last block that begins before it.
+            let mut after = self.blocks.len();
+            while block + 1 < after {
+                let middle = block.midpoint(after);
+                if self.first_key(middle)? < from {
+                    block = middle;
+                } else {
+                    after = middle;
+                }
+            }
+        }
+        let common = self.common()?;
+        let mut cursor =
+            Cursor { file: self, common, segment, block, rest: &[], left: 0, key: Vec::new(), version: None, lease: 0 };
+        loop {
+            if !cursor.advance()? {
+                return Ok(None);
+            }
+            if from.is_none_or(|from| cursor.key() >= from) {
+                return Ok(Some(cursor));
+            }
+        }
+    }
+
+    fn bytes(&self, block: &Block) -> &[u8] {
+        self.mapping.get(block.begin, block.end - block.begin).unwrap_or_default()
+    }
+
+    /// The first key of a block, which is whole in it.
+    fn first_key(&self, block: usize) -> Result<&[u8], Misfit> {
+        let mut bytes = self.blocks.get(block).map(|block| self.bytes(block)).unwrap_or_default();
+        let item = Item::take(&mut bytes, &self.header.entry, 0).ok_or(MALFORMED)?;
+        if item.shared == 0 { Ok(item.suffix) } else { Err(MALFORMED) }
+    }
+}
+
+const MALFORMED: Misfit = Misfit("a block of it does not hold records of its segment in their order");
+
+fn read_table(table: &[u8], header: &Header) -> Option<Vec<Block>> {
+    let (mut blocks, mut records, mut begin) = (Vec::with_capacity(table.len() / ROW_BYTES), 0, HEADER_BYTES);
+    for row in table.chunks_exact(ROW_BYTES) {
+        let [bytes, crc, of_block] = [0, 4, 8].map(|at| u32_at(row, at));
+        let end = begin.checked_add(bytes as usize)?;
+        records += u64::from(of_block);
+        if of_block == 0 {
+            return None;
+        }
+        blocks.push(Block { begin, end, crc, records: of_block });
+        begin = end;
+    }
+    let is_whole = (begin - HEADER_BYTES) as u64 == header.block_bytes && records == header.entry.records;
+    (is_whole && !blocks.is_empty()).then_some(blocks)
+}
+
+/// Marks ascend, and begin with the first record.
+fn read_marks(bytes: &[u8], entry: &SegmentEntry) -> Option<Vec<Mark>> {
+    let mut marks: Vec<Mark> = Vec::with_capacity(bytes.len() / MARK_BYTES);
+    for row in bytes.chunks_exact(MARK_BYTES) {
+        let [low, high, sub, offset] = [0, 4, 8, 12].map(|at| u32_at(row, at));
+        let mark = Mark { rev: Revision { main: i64::from(high) << 32 | i64::from(low), sub }, offset };
+        let follows = match marks.last() {
+            None => mark.rev == entry.first() && mark.offset as usize == SEGMENT_HEADER_BYTES,
+            Some(before) => before.rev < mark.rev && before.offset < mark.offset,
+        };
+        if !follows || mark.rev > entry.last() || u64::from(mark.offset) >= entry.length {
+            return None;
+        }
+        marks.push(mark);
+    }
+    (!marks.is_empty()).then_some(marks)
+}
+
+/// Goes over the records of a key file.
+pub(crate) struct Cursor<'a> {
+    file: &'a KeyFile,
+    common: &'a [u8],
+    segment: u32,
+    /// The block after the one that is read.
+    block: usize,
+    /// What is left of the block.
+    rest: &'a [u8],
+    left: u32,
+    key: Vec<u8>,
+    /// Missing before the first record.
+    version: Option<Version>,
+    lease: i64,
+}
+
+impl Cursor<'_> {
+    /// The key of the record.
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// What the index needs of it, with the position of the segment in place of its id; and its lease.
+    pub(crate) fn version(&self) -> (Version, i64) {
+        let Some(version) = self.version else { unreachable!("a cursor is handed out at a record") };
+        (version, self.lease)
+    }
+
+    /// Moves on to the next record. False at the end.
+    pub(crate) fn advance(&mut self) -> Result<bool, Misfit> {
+        let begins = self.left == 0;
+        if begins {
+            let Some(block) = self.file.blocks.get(self.block).filter(|_| self.rest.is_empty()) else {
+                return if self.rest.is_empty() { Ok(false) } else { Err(MALFORMED) };
+            };
+            (self.rest, self.left) = (self.file.bytes(block), block.records);
+            self.block += 1;
+        }
+        self.left -= 1;
+        let item = Item::take(&mut self.rest, &self.file.header.entry, self.segment).ok_or(MALFORMED)?;
+        let is_known = item.shared <= self.key.len() && !(begins && item.shared > 0);
+        if !is_known || item.shared.saturating_add(item.suffix.len()) > REQUEST_BYTES_LIMIT {
+            return Err(MALFORMED);
+        }
+        // Later in the order: the same key at a later revision, or one that goes on after what they share with greater bytes.
+        let follows = match self.version {
+            None => true,
+            Some(before) => match item.suffix.cmp(&self.key[item.shared..]) {
+                std::cmp::Ordering::Greater => true,
+                std::cmp::Ordering::Equal => before.rev < item.version.rev,
+                std::cmp::Ordering::Less => false,
+            },
+        };
+        self.key.truncate(item.shared);
+        self.key.extend_from_slice(item.suffix);
+        let is_common = item.shared >= self.common.len() || self.key.starts_with(self.common);
+        if !follows || !is_common || self.key.is_empty() {
+            return Err(MALFORMED);
+        }
+        (self.version, self.lease) = (Some(item.version), item.lease);
+        Ok(true)
+    }
+}
