@@ -48,6 +48,11 @@ impl Pending {
 impl Rig {
     /// Starts it with these flags too; returns once it leads.
     pub(crate) fn start(flags: &[&str]) -> Rig {
+        Rig::start_on(SimDisk::new(), flags)
+    }
+
+    /// The same on a disk that may have its files already.
+    pub(crate) fn start_on(disk: SimDisk, flags: &[&str]) -> Rig {
         let args = [
             "--name=m",
             "--data-dir=/simulated",
@@ -63,7 +68,7 @@ impl Rig {
         let Ok(Asked::Serve(config)) = config::parse(args, []) else { panic!("these are flags") };
         logging::start(&config.logs).expect("standard error");
         let tls = Tls::start(&config).expect("no files");
-        let running = node::start_on(Arc::new(SimDisk::new()), *config, Vec::new(), tls, None).expect("a member");
+        let running = node::start_on(Arc::new(disk), *config, Vec::new(), tls, None).expect("a member");
         assert!(cluster::publish::publish(&running.node).is_ok(), "nobody stops it");
         let services = Services::new(running.node.clone());
         let own = services.clone();

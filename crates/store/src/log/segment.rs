@@ -9,6 +9,7 @@ use super::layout::{
 use super::{Error, SegmentEntry};
 use crate::types::Revision;
 use disk::{Disk, File, Mapping, Mode, WriteBack};
+use std::convert::Infallible;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -392,11 +393,14 @@ impl Segment {
         }
     }
 
+    /// Ends the process, although what reads may be in the scope of one answer: another request would be told what this one was not.
     fn panic_damaged(&self, offset: usize, what: &str) -> ! {
-        panic!(
-            "`{}` is damaged at offset {offset}: {what}; the file has changed since it was written, and no answer can be given from it",
-            self.path.display()
-        )
+        match contain::outside(|| -> Infallible {
+            panic!(
+                "`{}` is damaged at offset {offset}: {what}; the file has changed since it was written, and no answer can be given from it",
+                self.path.display()
+            )
+        }) {}
     }
 
     /// Bytes of the mapping; the caller keeps within published records.

@@ -1,5 +1,6 @@
 //! What clients can make a member do and hold, call by call.
 
+mod damage;
 mod lock_queue;
 mod logins;
 mod memory;
