@@ -3,8 +3,8 @@
 use super::guard::RwLock;
 use super::guard::{lock, read, write};
 use super::layout::{
-    RECORD_HEADER_BYTES, RecordHeader, SEGMENT_HEADER_BYTES, is_sealed_record, record_bytes, segment_header,
-    segment_name,
+    RECORD_HEADER_BYTES, RecordHeader, SEGMENT_HEADER_BYTES, is_sealed_record, key_file_name, record_bytes,
+    segment_header, segment_name,
 };
 use super::{Error, SegmentEntry};
 use crate::types::Revision;
@@ -48,6 +48,8 @@ pub struct Segment {
     /// Records that begin before this were written or checked by this process; all others are checked each time that they are read.
     verified: AtomicU64,
     keys: OnceLock<Keys>,
+    /// Where its files are, if the start has not read its records.
+    unread: OnceLock<Arc<dyn Disk>>,
 }
 
 /// The key file of a segment.
@@ -180,6 +182,7 @@ impl Segment {
             summed: Mutex::new((SEGMENT_HEADER_BYTES as u64, 0)),
             verified: AtomicU64::new(u64::MAX),
             keys: OnceLock::new(),
+            unread: OnceLock::new(),
         }
     }
 
@@ -222,6 +225,12 @@ impl Segment {
     pub(crate) fn set_keys(&self, keys: Keys) {
         assert!(self.is_sealed(), "a segment that takes more records has no key file");
         assert!(self.keys.set(keys).is_ok(), "a segment has one key file");
+    }
+
+    /// Notes that the start has not read its records: each is checked when it is read from `disk`.
+    pub(crate) fn set_unread(&self, disk: Arc<dyn Disk>) {
+        assert!(self.unread.set(disk).is_ok(), "a segment is found once");
+        self.set_verified(0);
     }
 
     /// The marks of its sparse index.
@@ -396,6 +405,10 @@ impl Segment {
     /// Ends the process, although what reads may be in the scope of one answer: another request would be told what this one was not.
     fn panic_damaged(&self, offset: usize, what: &str) -> ! {
         match contain::outside(|| -> Infallible {
+            if let Some(disk) = self.unread.get() {
+                // Without its key file the next start reads the segment, and refuses it. If it stays, the damage is found again.
+                disk.remove(&self.path.with_file_name(key_file_name(self.id))).ok();
+            }
             panic!(
                 "`{}` is damaged at offset {offset}: {what}; the file has changed since it was written, and no answer can be given from it",
                 self.path.display()

@@ -334,6 +334,11 @@ impl Segments {
         (there / 4).clamp(full / 16, full).next_multiple_of(4096)
     }
 
+    /// Notes that the start has not read the records of a segment.
+    pub(crate) fn set_unread(&self, segment: &Segment) {
+        segment.set_unread(Arc::clone(&self.disk));
+    }
+
     /// Where the files are.
     pub(crate) fn disk(&self) -> &dyn Disk {
         &*self.disk

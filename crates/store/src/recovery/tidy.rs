@@ -105,7 +105,7 @@ pub(super) fn adopt_segments(
             if is_reopened { reopen(source, segments.next_capacity())? } else { sealed(source) };
         if let Some(keys) = keys {
             segment.set_keys(keys);
-            segment.set_verified(0);
+            segments.set_unread(&segment);
         }
         let segment = Arc::new(segment);
         segment.publish(&share.batch);

@@ -95,6 +95,8 @@ fn found(disk: &SimDisk, path: &Path, at: usize, model: &Model) -> Found {
         let expected = format!("`{}` is damaged at offset ", path.display());
         let offset = said.strip_prefix(&expected).and_then(|rest| rest.split(':').next()?.parse::<usize>().ok());
         assert!(offset.is_some_and(|offset| offset <= at), "byte {at}: {said}");
+        // The process would end here.
+        refused(&disk, path, at);
     }
     let checked = loop {
         match rig.scrub(1000) {
