@@ -73,18 +73,12 @@ impl KeyFiles {
     ///
     /// A full disk fails here without harm, and the file is begun again later. Any other error is fatal.
     pub(crate) fn step(&mut self, room_bytes: u64, budget_bytes: u64) -> Result<Made, Error> {
-        let state = std::mem::replace(&mut self.state, State::Idle);
-        let (state, made) = match state {
+        self.let_go();
+        let (state, made) = match std::mem::replace(&mut self.state, State::Idle) {
             State::Idle => match self.segments.without_keys().filter(|segment| segment.len() <= room_bytes) {
                 None => (State::Idle, Made::Nothing),
                 Some(segment) => (State::Reading(Reading::new(segment)), Made::Part),
             },
-            // A rewrite was quicker, which makes this work needless.
-            State::Reading(reading) if !self.segments.has(&reading.segment) => (State::Idle, Made::Part),
-            State::Writing(writing) if !self.segments.has(&writing.segment) => {
-                writing.abandon(&self.segments);
-                (State::Idle, Made::Part)
-            }
             State::Reading(mut reading) => {
                 if reading.step(budget_bytes)? {
                     (State::Writing(Box::new(reading.begin(&self.segments, self.rest)?)), Made::Part)
@@ -108,7 +102,19 @@ impl KeyFiles {
         Ok(made)
     }
 
-    /// Gives up the file under way: the whole log is to be replaced.
+    /// Gives up the file under way if its segment is not a part of the log any more: its space comes back once nobody reads it.
+    pub(crate) fn let_go(&mut self) {
+        let segment = match &self.state {
+            State::Idle => return,
+            State::Reading(reading) => &reading.segment,
+            State::Writing(writing) => &writing.segment,
+        };
+        if !self.segments.has(segment) {
+            self.abandon();
+        }
+    }
+
+    /// Gives up the file under way: the whole log is to be replaced, or there is no room for it.
     pub(crate) fn abandon(&mut self) {
         if let State::Writing(writing) = std::mem::replace(&mut self.state, State::Idle) {
             writing.abandon(&self.segments);

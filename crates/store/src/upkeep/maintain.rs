@@ -294,6 +294,7 @@ impl Desk {
         self.compaction = None;
         self.rewriter.abandon(&store.segments);
         self.key_files.abandon();
+        self.scrub.abandon();
     }
 
     /// Takes the newest compaction that waits when there is room for it. It does the work of those before it; their hashes are
@@ -323,6 +324,11 @@ impl Desk {
             self.compaction = None;
             return Ok(Work::Busy);
         }
+        if store.disk_is_low() {
+            // What it has written so far is of more use elsewhere.
+            self.key_files.abandon();
+            self.scrub.let_go();
+        }
         // The reserve is for one copy: the next has to wait until what the last one replaced is free again.
         let is_coming_back = || store.maintenance.checkpoints_due() || store.segments.reaper().has_work();
         if store.disk_is_low() && self.rewriter.is_idle() && is_coming_back() {
@@ -333,6 +339,9 @@ impl Desk {
             Ok(Step::Working) => Ok(Work::Busy),
             Ok(Step::Finished) => {
                 store.maintenance.rewritten();
+                // Otherwise the space of what it has replaced does not come back until there is time for these.
+                self.key_files.let_go();
+                self.scrub.let_go();
                 Ok(Work::Busy)
             }
             Err(error) if error.is_out_of_space() => {

@@ -26,6 +26,16 @@ impl Scrub {
         Scrub { segments, at: None }
     }
 
+    /// Gives up the segment under way if it is not a part of the log any more: its space comes back once nobody reads it.
+    pub(crate) fn let_go(&mut self) {
+        self.at.take_if(|at| !self.segments.has(&at.segment));
+    }
+
+    /// Gives up the segment under way: the whole log is to be replaced.
+    pub(crate) fn abandon(&mut self) {
+        self.at = None;
+    }
+
     /// Checks about `budget_bytes`. False when all records were checked since the start.
     pub(crate) fn step(&mut self, budget_bytes: u64) -> Result<bool, Error> {
         let Some(segment) = self.segments.unverified() else {

@@ -153,6 +153,43 @@ fn files_that_cannot_go_keep_no_full_disk_from_being_rewritten() {
 }
 
 #[test]
+fn a_segment_that_was_being_checked_gives_its_space_back_on_a_low_disk() {
+    let needed = 64 << 10;
+    let mut node = Node::with(Options { reserve_bytes: needed, ..small_segments() });
+    for at in 0..600 {
+        node.apply(put(&format!("{:03}", at % 300), &format!("{at:0300}")).raft()).unwrap();
+    }
+    while node.store.maintain(64 << 10).unwrap().work != Work::Idle {}
+    node.checkpoint();
+    node.reopen();
+    let checked = loop {
+        let progress = node.store.maintain(1000).unwrap();
+        match progress.checkpoint_is_due {
+            true => node.checkpoint(),
+            false if progress.work == Work::Checking => {
+                let names = node.disk.list(Path::new(DIR)).unwrap();
+                break names.into_iter().filter(|name| name.ends_with(".seg")).min().unwrap();
+            }
+            false => {}
+        }
+    };
+    let revision = node.store.revision();
+    node.apply(compact(revision)).unwrap();
+    while !node.store.maintain(4 << 10).unwrap().checkpoint_is_due {}
+    node.checkpoint();
+    node.checkpoint();
+    // No other segment can be rewritten until there is some space.
+    node.disk.set_capacity(Some(used(&node)));
+    for _ in 0..20 {
+        node.store.maintain(4 << 10).unwrap();
+        node.reap();
+    }
+    assert!(node.store.disk_is_low());
+    assert_eq!(leftovers(&node), 0);
+    assert!(!node.disk.list(Path::new(DIR)).unwrap().contains(&checked), "{checked} was rewritten first");
+}
+
+#[test]
 fn a_name_that_was_lost_while_files_were_given_back_is_never_relied_on() {
     let mut node = compacted();
     node.disk.fail_sync_after(0);
