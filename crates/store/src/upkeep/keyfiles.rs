@@ -6,8 +6,8 @@
 
 use crate::keyfile::{Encoder, Finished};
 use crate::log::{Damage, Error, Keys, SEGMENT_HEADER_BYTES, Segment, SegmentEntry, Segments, Walk, key_file_name};
-use crate::sorting::{Item, Place, Places, shared, sort};
-use crate::types::Revision;
+use crate::sorting::{Decoded, Item, Place, Places, shared, sort};
+use crate::types::{Loc, Revision, Version};
 use disk::{File, Mode, WriteBack};
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -169,14 +169,24 @@ impl Reading {
     }
 }
 
+/// A record that was verified before. Its page may have been given up and read from the disk again meanwhile, so it is verified again.
+fn again(segment: &Segment, place: Place) -> Result<Decoded<'_>, Error> {
+    let damaged = |damage| Error::Damaged { path: segment.path().to_path_buf(), damage };
+    let unfit = Damage { offset: place.offset.into(), what: "a record whose content does not fit its header" };
+    let stored = Walk::new(segment.published(), place.offset as usize).next().unwrap_or(Err(unfit)).map_err(damaged)?;
+    let view = stored.view().ok_or(unfit).map_err(damaged)?;
+    let loc = Loc { segment: 0, offset: stored.offset as u32, len: stored.bytes.len() as u32 };
+    let version = Version { rev: stored.rev, create: view.create, version: view.version, loc };
+    Ok(Decoded { key: view.key, version, lease: view.lease })
+}
+
 impl Writing {
     /// Writes some records. True when all are.
     fn step(&mut self, budget_bytes: u64) -> Result<bool, Error> {
         let segment = Arc::clone(&self.segment);
-        let places = Places::new(vec![segment.published()]);
         let mut left = budget_bytes.max(1);
         while let Some(item) = self.items.get(self.next).filter(|_| left > 0) {
-            let record = places.decode(item.place());
+            let record = again(&segment, item.place())?;
             left = left.saturating_sub(record.version.loc.len.into());
             self.encoder.push(&record);
             self.next += 1;

@@ -5,8 +5,8 @@ use crate::log::{Error, key_file_name};
 use crate::test_support::{DIR, Model, Rig, wanted};
 use crate::upkeep::checkpoint;
 use crate::upkeep::keyfiles::Made;
-use disk::Disk;
 use disk::sim::SimDisk;
+use disk::{Disk, Mode};
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -391,6 +391,26 @@ fn key_files_that_no_checkpoint_lists_are_removed() {
     let rig = open(&disk).unwrap();
     assert_eq!(rig.store.refused.len(), listed);
     rig.check(&Model::at(SEED, content.applied_index), true);
+}
+
+#[test]
+fn a_record_that_changes_while_its_key_file_is_made_is_found() {
+    let disk = SimDisk::new();
+    let mut rig = Rig::open(Arc::new(disk.clone()), SEED).unwrap();
+    for _ in 0..40 {
+        rig.apply().unwrap();
+    }
+    let segment = rig.store.segments.without_keys().unwrap();
+    let last = segment.read_at(0, segment.len() as usize).unwrap();
+    assert_eq!([(); 2].map(|()| rig.make_keys(u64::MAX).unwrap()), [Made::Part; 2], "its records are sorted");
+    // The last byte of a value that is not padding.
+    let at = last.iter().rposition(|byte| *byte != 0).unwrap();
+    let file = disk.open(segment.path(), Mode::Write).unwrap();
+    file.write_at(&[last[at] ^ 1], at as u64).unwrap();
+    let error = rig.make_keys(u64::MAX).unwrap_err();
+    let Error::Damaged { path, damage } = error else { panic!("{error}") };
+    assert!(path == segment.path() && damage.offset <= at as u64, "{damage:?}, but byte {at}");
+    assert!(segment.keys().is_none() && disk.contents(&path.with_extension("keys")).is_err());
 }
 
 #[test]
