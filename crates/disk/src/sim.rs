@@ -174,6 +174,12 @@ impl SimDisk {
         after
     }
 
+    /// Reads of a file fail from now on, as those of a bad sector do. A mapping of it still has its bytes.
+    pub fn spoil(&self, path: &Path) -> io::Result<()> {
+        self.state().file(path)?.is_spoiled.store(true, std::sync::atomic::Ordering::Release);
+        Ok(())
+    }
+
     /// The bytes of a file.
     pub fn contents(&self, path: &Path) -> io::Result<Vec<u8>> {
         let state = self.state();

@@ -58,6 +58,9 @@ impl File for SimFile {
 
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         self.disk.state().faults.check_power()?;
+        if self.inode.is_spoiled.load(Ordering::Acquire) {
+            return Err(os_error(libc::EIO));
+        }
         lock(&self.inode.contents).read(offset, bytes)
     }
 

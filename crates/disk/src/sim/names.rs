@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex, Weak};
 pub(super) struct Inode {
     pub(super) contents: Mutex<Contents>,
     pub(super) locked: AtomicBool,
+    /// Reading it fails.
+    pub(super) is_spoiled: AtomicBool,
     /// Mappings, some of which may be gone.
     mapped: Mutex<Vec<Weak<Region>>>,
 }
@@ -26,7 +28,8 @@ pub(super) struct Region {
 
 impl Inode {
     pub(super) fn new(contents: Contents) -> Inode {
-        Inode { contents: Mutex::new(contents), locked: AtomicBool::new(false), mapped: Mutex::default() }
+        let no = || AtomicBool::new(false);
+        Inode { contents: Mutex::new(contents), locked: no(), is_spoiled: no(), mapped: Mutex::default() }
     }
 
     /// Notes a mapping, which lasts as long as what is returned.

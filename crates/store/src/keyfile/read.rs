@@ -4,10 +4,12 @@ use super::layout::{HEADER_BYTES, Header, Item, MARK_BYTES, Misfit, ROW_BYTES, u
 use crate::log::{Batch, Keys, Mark, SEGMENT_HEADER_BYTES, SegmentEntry};
 use crate::types::{Revision, Version};
 use api::limits::REQUEST_BYTES_LIMIT;
-use disk::Mapping;
+use disk::{File, Mapping};
+use std::sync::Arc;
 
 /// The key file of a segment whose header, table and marks are as they were written. Its blocks are checked by [`KeyFile::verify`].
 pub(crate) struct KeyFile {
+    file: Arc<dyn File>,
     mapping: Mapping,
     header: Header,
     blocks: Vec<Block>,
@@ -27,32 +29,39 @@ struct Block {
 
 impl KeyFile {
     /// The key file of the segment `entry`, which a checkpoint lists with this key file's checksum.
-    pub(crate) fn open(mapping: Mapping, entry: &SegmentEntry, crc: u32) -> Result<KeyFile, Misfit> {
-        let bytes = mapping.get(0, mapping.len()).unwrap_or_default();
-        let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
+    pub(crate) fn open(file: Arc<dyn File>, entry: &SegmentEntry, crc: u32) -> Result<KeyFile, Misfit> {
+        let length = file.len().map_err(unreadable)?;
+        let Some(rest_bytes) = length.checked_sub(HEADER_BYTES as u64) else {
             return Err(Misfit("it is shorter than a header"));
         };
-        let header = Header::decode(header, entry, crc)?;
+        let mut header = [0; HEADER_BYTES];
+        file.read_at(&mut header, 0).map_err(unreadable)?;
+        let header = Header::decode(&header, entry, crc)?;
         let table_bytes = u64::from(header.blocks) * ROW_BYTES as u64;
         let tail_bytes = table_bytes + u64::from(header.marks) * MARK_BYTES as u64;
-        if header.block_bytes.checked_add(tail_bytes) != Some(rest.len() as u64) {
+        if header.block_bytes.checked_add(tail_bytes) != Some(rest_bytes) {
             return Err(Misfit("it has another length than its header says"));
         }
-        let tail = &rest[header.block_bytes as usize..];
-        if crc32c::crc32c(tail) != header.tail_crc {
+        let mut tail = vec![0; tail_bytes as usize];
+        file.read_at(&mut tail, HEADER_BYTES as u64 + header.block_bytes).map_err(unreadable)?;
+        if crc32c::crc32c(&tail) != header.tail_crc {
             return Err(Misfit("the checksum of its table is wrong"));
         }
         let (table, marks) = tail.split_at(table_bytes as usize);
         let blocks = read_table(table, &header).ok_or(Misfit("its table contradicts its header"))?;
         let marks = read_marks(marks, &header.entry).ok_or(Misfit("its marks contradict each other"))?;
-        Ok(KeyFile { blocks, marks, crc, header, mapping })
+        let mapping = file.map(length).map_err(unreadable)?;
+        Ok(KeyFile { blocks, marks, crc, header, file, mapping })
     }
 
-    /// Compares the checksum of every block.
+    /// Compares the checksum of every block. Read from the file: what the disk cannot read is an error here, and in a mapping the end of the process.
     pub(crate) fn verify(&self, rest: fn()) -> Result<(), Misfit> {
+        let mut bytes = Vec::new();
         for block in &self.blocks {
             rest();
-            if crc32c::crc32c(self.bytes(block)) != block.crc {
+            bytes.resize(block.end - block.begin, 0);
+            self.file.read_at(&mut bytes, block.begin as u64).map_err(unreadable)?;
+            if crc32c::crc32c(&bytes) != block.crc {
                 return Err(Misfit("the checksum of a block is wrong"));
             }
         }
@@ -120,6 +129,10 @@ impl KeyFile {
         let item = Item::take(&mut bytes, &self.header.entry, 0).ok_or(MALFORMED)?;
         if item.shared == 0 { Ok(item.suffix) } else { Err(MALFORMED) }
     }
+}
+
+fn unreadable(_: std::io::Error) -> Misfit {
+    Misfit("it cannot be read")
 }
 
 const MALFORMED: Misfit = Misfit("a block of it does not hold records of its segment in their order");

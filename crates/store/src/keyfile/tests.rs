@@ -93,11 +93,11 @@ fn file(bytes: &[u8]) -> Arc<dyn File> {
 }
 
 fn open(bytes: &[u8], entry: &SegmentEntry, crc: u32) -> Result<KeyFile, Misfit> {
-    open_file(&*file(bytes), entry, crc)
+    open_file(file(bytes), entry, crc)
 }
 
-fn open_file(file: &dyn File, entry: &SegmentEntry, crc: u32) -> Result<KeyFile, Misfit> {
-    let keys = KeyFile::open(file.map(file.len().unwrap()).unwrap(), entry, crc)?;
+fn open_file(file: Arc<dyn File>, entry: &SegmentEntry, crc: u32) -> Result<KeyFile, Misfit> {
+    let keys = KeyFile::open(file, entry, crc)?;
     keys.verify(|| {})?;
     Ok(keys)
 }
@@ -160,10 +160,10 @@ fn every_flipped_byte_is_refused() {
     let whole = file(&made.bytes);
     for (at, byte) in made.bytes.iter().enumerate() {
         whole.write_at(&[byte ^ 1 << (at % 8)], at as u64).unwrap();
-        assert!(open_file(&*whole, &made.entry, made.crc).is_err(), "byte {at}");
+        assert!(open_file(Arc::clone(&whole), &made.entry, made.crc).is_err(), "byte {at}");
         whole.write_at(&[*byte], at as u64).unwrap();
     }
-    open_file(&*whole, &made.entry, made.crc).unwrap();
+    open_file(Arc::clone(&whole), &made.entry, made.crc).unwrap();
     for at in (0..made.bytes.len()).step_by(17) {
         assert!(open(&made.bytes[..at], &made.entry, made.crc).is_err(), "cut at {at}");
     }
@@ -202,7 +202,7 @@ fn what_is_made_up_is_read_or_refused() {
         let mut bytes = made.bytes.clone();
         let crc = forge(&mut bytes, &mut random);
         forged.write_at(&bytes, 0).unwrap();
-        let walked = open_file(&*forged, &made.entry, crc).and_then(|file| {
+        let walked = open_file(Arc::clone(&forged), &made.entry, crc).and_then(|file| {
             file.common()?;
             file.samples(10).try_for_each(|key| key.map(|_| ()))?;
             walk(&file, Some(b"/registry/150")).and(walk(&file, None))

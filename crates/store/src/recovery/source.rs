@@ -55,9 +55,8 @@ impl Source {
         for source in before {
             let Some(crc) = source.entry.keys_crc else { continue };
             let path = source.path.with_file_name(key_file_name(source.entry.id));
-            let mapping = disk.open(&path, Mode::Read).and_then(|file| file.map(file.len()?));
-            let mapping = mapping.map_err(|_| Misfit("it cannot be opened"));
-            match mapping.and_then(|mapping| KeyFile::open(mapping, &source.entry, crc)) {
+            let file = disk.open(&path, Mode::Read).map_err(|_| Misfit("it cannot be opened"));
+            match file.and_then(|file| KeyFile::open(file, &source.entry, crc)) {
                 Ok(keys) => source.keys = Some(keys),
                 Err(misfit) => source.refuse_keys(misfit),
             }

@@ -394,6 +394,23 @@ fn key_files_that_no_checkpoint_lists_are_removed() {
 }
 
 #[test]
+fn a_key_file_that_cannot_be_read_is_not_used() {
+    let disk = store_with_keys_of(SEED);
+    let (_, content) = newest(&disk);
+    let listed: Vec<_> = content.segments.iter().filter(|entry| entry.keys_crc.is_some()).collect();
+    assert!(!listed.is_empty());
+    for entry in listed {
+        let copy = copy(&disk);
+        let path = Path::new(DIR).join(key_file_name(entry.id));
+        copy.spoil(&path).unwrap();
+        let rig = Rig::open(Arc::new(copy.clone()), SEED).unwrap();
+        let [(file, _)] = &rig.store.refused[..] else { panic!("{}: {:?}", path.display(), rig.store.refused) };
+        assert_eq!(file, &path);
+        rig.check(&Model::at(SEED, content.applied_index), true);
+    }
+}
+
+#[test]
 fn a_record_that_changes_while_its_key_file_is_made_is_found() {
     let disk = SimDisk::new();
     let mut rig = Rig::open(Arc::new(disk.clone()), SEED).unwrap();
