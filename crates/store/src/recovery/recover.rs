@@ -8,6 +8,7 @@ use crate::log::{Log, Options, Segments, key_file_name};
 use crate::sorting::Crew;
 use crate::upkeep::checkpoint::{Checkpoint, Checkpoints};
 use disk::Disk;
+use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -57,9 +58,15 @@ pub(crate) fn recover(
         sources.iter().filter_map(|source| Some((dir.join(key_file_name(source.entry.id)), source.refused?.0)));
     let refused = refused.collect();
     let segments = Arc::new(Segments::new(Arc::clone(&disk), dir, options, files.next_id(&found.kept)?));
+    // Those that were used, or could have been.
+    let with_keys = sources.iter().filter(|source| match uses_key_files {
+        true => source.keys.is_some(),
+        false => source.entry.keys_crc.is_some(),
+    });
+    let with_keys = with_keys.map(|source| source.entry.id).collect();
     // What a damaged checkpoint may cover after the end of an older one is not cut off.
     let is_behind = found.is_behind();
-    let tidied = files.tidy(&*disk, found, &segments, &sources)?;
+    let tidied = files.tidy(&*disk, found, &segments, &with_keys)?;
     let tail = tidy::adopt_segments(&segments, sources, &rebuilt.shares, is_behind)?;
     let last = checkpoint.segments.last().map(|entry| entry.last()).unwrap_or_default();
     Ok(Recovered {
@@ -80,7 +87,7 @@ pub(crate) fn recover(
 fn create(disk: Arc<dyn Disk>, dir: &Path, options: Options, files: &Files) -> Result<Recovered, OpenError> {
     files.check_fresh()?;
     let segments = Arc::new(Segments::new(Arc::clone(&disk), dir, options, files.next_id(&[])?));
-    files.tidy(&*disk, Found::default(), &segments, &[])?;
+    files.tidy(&*disk, Found::default(), &segments, &HashSet::new())?;
     sync_ancestors(&*disk, dir)?;
     let mut checkpoints = Checkpoints::new(disk, dir, Arc::clone(&segments), Vec::new(), None);
     let checkpoint = Checkpoint::initial();

@@ -23,13 +23,13 @@ pub(super) struct Tidied {
 
 impl Files {
     /// Has given back what no kept checkpoint refers to. While one is damaged it may be the one that lists a segment: then all stay.
-    /// Of the key files those of `sources` stay that were used.
+    /// Of the key files those of the segments `with_keys` stay.
     pub(super) fn tidy(
         &self,
         disk: &dyn Disk,
         found: Found,
         segments: &Segments,
-        sources: &[Source],
+        with_keys: &HashSet<u32>,
     ) -> Result<Tidied, OpenError> {
         // The newest checkpoint's name may not be durable yet. It must be before anything goes that an older one needs.
         segments.reaper().sync_names().map_err(OpenError::io("sync", &self.dir))?;
@@ -67,9 +67,7 @@ impl Files {
                 segments.retire_named(&name).map_err(OpenError::Log)?;
             }
         }
-        let used: HashSet<u32> =
-            sources.iter().filter(|source| source.keys.is_some()).map(|source| source.entry.id).collect();
-        for id in self.keys.iter().filter(|id| !used.contains(id)) {
+        for id in self.keys.iter().filter(|id| !with_keys.contains(id)) {
             segments.retire_keys(*id).map_err(OpenError::Log)?;
         }
         clear_low_disk(segments.reaper())?;

@@ -2,7 +2,8 @@
 
 use crate::OpenError;
 use crate::log::{Error, key_file_name};
-use crate::test_support::{DIR, Model, Rig, wanted};
+use crate::recovery::recover;
+use crate::test_support::{DIR, Model, OPTIONS, Rig, wanted};
 use crate::upkeep::checkpoint;
 use crate::upkeep::keyfiles::Made;
 use disk::sim::SimDisk;
@@ -428,6 +429,22 @@ fn a_record_that_changes_while_its_key_file_is_made_is_found() {
     let Error::Damaged { path, damage } = error else { panic!("{error}") };
     assert!(path == segment.path() && damage.offset <= at as u64, "{damage:?}, but byte {at}");
     assert!(segment.keys().is_none() && disk.contents(&path.with_extension("keys")).is_err());
+}
+
+#[test]
+fn a_start_that_reads_every_record_leaves_key_files_alone() {
+    let disk = store_with_keys_of(SEED);
+    let (_, content) = newest(&disk);
+    let listed: Vec<_> = content.segments.iter().filter(|entry| entry.keys_crc.is_some()).collect();
+    let path = |id| Path::new(DIR).join(key_file_name(id));
+    let last = content.segments.last().unwrap();
+    disk.install(&path(last.id), b"CAIRNKEY").unwrap();
+    drop(recover(Arc::new(disk.clone()), Path::new(DIR), OPTIONS, false).unwrap());
+    assert!(!listed.is_empty() && listed.iter().all(|entry| disk.contents(&path(entry.id)).is_ok()));
+    assert!(disk.contents(&path(last.id)).is_err(), "no checkpoint lists it");
+    let rig = open(&disk).unwrap();
+    assert!(rig.store.refused.is_empty(), "{:?}", rig.store.refused);
+    rig.check(&Model::at(SEED, content.applied_index), true);
 }
 
 #[test]
