@@ -16,8 +16,24 @@ const PAUSE: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 /// Pause after a slice of checking what the start has not read: a few hundredths of a core, and of most disks.
 const CHECKING_PAUSE: Duration = Duration::from_millis(20);
+/// Key files wait so long for a checkpoint that is written for something else.
+const KEY_FILES_WAIT: Duration = Duration::from_secs(60);
 /// Time between rounds without work.
 const LOOK: Duration = Duration::from_millis(200);
+
+/// Since when key files wait for a checkpoint, without which a start does not use them.
+#[derive(Default)]
+struct Waiting(Option<Instant>);
+
+impl Waiting {
+    /// Notes whether some do. True once they have waited for long, and then from the beginning.
+    fn is_long(&mut self, do_wait: bool, now: Instant) -> bool {
+        let since = self.0.filter(|_| do_wait).unwrap_or(now);
+        let is_long = now - since >= KEY_FILES_WAIT;
+        self.0 = Some(since).filter(|_| do_wait && !is_long);
+        is_long
+    }
+}
 
 /// Runs until the member stops.
 pub(super) fn run(node: &Arc<Node>) {
@@ -26,6 +42,7 @@ pub(super) fn run(node: &Arc<Node>) {
     let mut compacting = None;
     // When work on the compaction began whose end is told next.
     let mut compaction_began: Option<Instant> = None;
+    let mut key_files = Waiting::default();
     let mut dropped = node.store.dropped_versions();
     let mut compacted = node.store.compacted();
     if compacted < node.store.compact_revision() {
@@ -58,7 +75,7 @@ pub(super) fn run(node: &Arc<Node>) {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             disk.compacted_at.store(now.as_secs(), Ordering::Relaxed);
         }
-        if progress.checkpoint_is_due {
+        if key_files.is_long(progress.key_files_wait, began) || progress.checkpoint_is_due {
             node.checkpoint_wanted.store(true, Ordering::Relaxed);
         }
         if node.store.disk_is_low() {
@@ -136,5 +153,24 @@ fn answer_compactions(node: &Node, finished: i64) {
     drop(waiting);
     for (_, answer) in done {
         answer();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_files_wait_a_minute_for_a_checkpoint() {
+        let (mut waiting, began) = (Waiting::default(), Instant::now());
+        let mut at = |seconds, do_wait| waiting.is_long(do_wait, began + Duration::from_secs(seconds));
+        assert_eq!(
+            [(0, true), (59, true), (60, true)].map(|(seconds, waits)| at(seconds, waits)),
+            [false, false, true]
+        );
+        // While that one is written.
+        assert_eq!([61, 120, 121].map(|seconds| at(seconds, true)), [false, false, true]);
+        // Another one came first.
+        assert_eq!([(122, true), (170, false), (190, true)].map(|(seconds, waits)| at(seconds, waits)), [false; 3]);
     }
 }

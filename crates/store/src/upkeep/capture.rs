@@ -1,6 +1,7 @@
 //! Taking a checkpoint: captured between two strides in microseconds, written by a slow thread.
 
 use super::checkpoint::Checkpoint;
+use super::maintain::Finished;
 use crate::apply::Applier;
 use crate::log::{Error, Listing, lock};
 use crate::mistake::Mistake;
@@ -20,8 +21,8 @@ pub struct CheckpointJob {
     leases: LeaseCapture,
     auth: Arc<AuthState>,
     listing: Listing,
-    /// Rewrites that were finished when it was captured.
-    rewrites: u64,
+    /// What was finished when it was captured.
+    finished: Finished,
     generation: u64,
 }
 
@@ -31,8 +32,8 @@ impl Applier {
     pub fn checkpoint(&mut self) -> CheckpointJob {
         assert!(self.can_capture(), "a checkpoint waits for what Raft makes of a configuration change");
         let store = Arc::clone(&self.store);
-        // Before the listing, which then has what these rewrites made.
-        let rewrites = store.maintenance.rewrites();
+        // Before the listing, which then has what was made of these.
+        let finished = store.maintenance.finished();
         let listing = self.log.listing();
         let mut content = self.content();
         if Mistake::CheckpointNamesNextEntry.is_planted() {
@@ -53,7 +54,7 @@ impl Applier {
             leases: store.leases.capture(),
             auth: store.auth.capture(),
             listing,
-            rewrites,
+            finished,
             generation: store.generation(),
             store,
         }
@@ -96,7 +97,7 @@ impl CheckpointJob {
     /// replaced by another member's since is not. After an error the member must end, unless the disk is full: that leaves
     /// everything as it was.
     pub fn write(self) -> Result<(), Error> {
-        let CheckpointJob { store, mut content, leases, auth, listing, rewrites, generation } = self;
+        let CheckpointJob { store, mut content, leases, auth, listing, finished, generation } = self;
         content.leases = leases.iter().map(saved).collect();
         content.auth = auth.save();
         if Mistake::CheckpointForgetsALease.is_planted() {
@@ -116,7 +117,7 @@ impl CheckpointJob {
         store.oldest_checkpoint.store(checkpoints.oldest_applied_index(), Ordering::Release);
         drop(checkpoints);
         store.shelf.age(store.segments.reaper());
-        store.maintenance.checkpointed(rewrites);
+        store.maintenance.checkpointed(finished);
         Ok(())
     }
 }

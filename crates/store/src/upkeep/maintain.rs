@@ -23,6 +23,8 @@ const SLICE_PART_BYTES: u64 = 256 * 1024;
 /// With this many compactions waiting, dropping versions comes before their hashes: members then have nothing to compare,
 /// but their disks do not fill.
 const BACKLOG_COMPACTIONS: usize = 4;
+/// So many key files that no checkpoint lists are worth one.
+const KEY_FILES_PER_CHECKPOINT: u64 = 8;
 /// Checkpoints that must be written until the files which a rewrite replaced can go.
 const CHECKPOINTS_PER_REWRITE: u32 = 2;
 
@@ -53,8 +55,17 @@ pub(crate) struct Replaced {
 #[derive(Clone, Copy, Debug, Default)]
 struct Due {
     left: u32,
-    /// Rewrites finished: a checkpoint captured before the last of them does not count.
+    /// A checkpoint captured before the last rewrite does not count.
+    finished: Finished,
+    /// Key files that were finished when the last checkpoint was captured.
+    listed_key_files: u64,
+}
+
+/// What was finished since the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Finished {
     rewrites: u64,
+    key_files: u64,
 }
 
 /// The work that one slice continues.
@@ -62,8 +73,6 @@ pub(crate) struct Desk {
     compaction: Option<Job>,
     rewriter: Rewriter,
     key_files: KeyFiles,
-    /// A key file was made that no checkpoint lists.
-    has_new_keys: bool,
     scrub: Scrub,
 }
 
@@ -110,8 +119,10 @@ pub struct Progress {
     pub work: Work,
     /// Compactions up to this revision are finished.
     pub compacted: i64,
-    /// A checkpoint would let files go that nothing reads any more.
+    /// A checkpoint would let files go that nothing reads any more, or list several key files.
     pub checkpoint_is_due: bool,
+    /// Key files wait for a checkpoint, without which the next start does not use them.
+    pub key_files_wait: bool,
 }
 
 impl Maintenance {
@@ -123,12 +134,11 @@ impl Maintenance {
                 compaction: None,
                 rewriter: Rewriter::new(Arc::clone(segments)),
                 key_files: KeyFiles::new(Arc::clone(segments), rest),
-                has_new_keys: false,
                 scrub: Scrub::new(Arc::clone(segments)),
             }),
             finished: AtomicI64::new(finished),
             dropped: AtomicU64::new(0),
-            due: Mutex::new(Due { left: due, rewrites: 0 }),
+            due: Mutex::new(Due { left: due, ..Due::default() }),
             halting: AtomicBool::new(false),
             sweep: AtomicBool::new(false),
             replaced: Mutex::default(),
@@ -144,15 +154,16 @@ impl Maintenance {
         }
     }
 
-    /// Rewrites that were finished so far.
-    pub(crate) fn rewrites(&self) -> u64 {
-        lock(&self.due).rewrites
+    /// What was finished so far.
+    pub(crate) fn finished(&self) -> Finished {
+        lock(&self.due).finished
     }
 
-    /// Notes a finished checkpoint that was captured after this many `rewrites`. If another rewrite has finished since, all are due again.
-    pub(crate) fn checkpointed(&self, rewrites: u64) {
+    /// Notes a finished checkpoint that was captured after this much was `finished`. If another rewrite has finished since, all are due again.
+    pub(crate) fn checkpointed(&self, finished: Finished) {
         let mut due = lock(&self.due);
-        if due.rewrites == rewrites {
+        due.listed_key_files = finished.key_files;
+        if due.finished.rewrites == finished.rewrites {
             due.left = due.left.saturating_sub(1);
         }
     }
@@ -177,7 +188,7 @@ impl Maintenance {
         lock(&self.replaced).push(old);
     }
 
-    /// The disk has become low: with two checkpoints the Raft log can go. Key files are of use once one checkpoint lists them.
+    /// The disk has become low: with two checkpoints the Raft log can go.
     fn wants_checkpoints(&self, count: u32) {
         let mut due = lock(&self.due);
         due.left = due.left.max(count);
@@ -189,7 +200,18 @@ impl Maintenance {
 
     fn rewritten(&self) {
         let mut due = lock(&self.due);
-        *due = Due { left: CHECKPOINTS_PER_REWRITE, rewrites: due.rewrites + 1 };
+        due.left = CHECKPOINTS_PER_REWRITE;
+        due.finished.rewrites += 1;
+    }
+
+    fn made_key_file(&self) {
+        lock(&self.due).finished.key_files += 1;
+    }
+
+    /// Key files that no checkpoint lists.
+    fn key_files_waiting(&self) -> u64 {
+        let due = lock(&self.due);
+        due.finished.key_files - due.listed_key_files
     }
 }
 
@@ -234,8 +256,13 @@ impl Store {
                 break work;
             }
         };
-        let checkpoint_is_due = self.maintenance.checkpoints_due();
-        Ok(Progress { work, compacted: self.compacted(), checkpoint_is_due })
+        let waiting = self.maintenance.key_files_waiting();
+        Ok(Progress {
+            work,
+            compacted: self.compacted(),
+            checkpoint_is_due: self.maintenance.checkpoints_due() || waiting >= KEY_FILES_PER_CHECKPOINT,
+            key_files_wait: waiting > 0,
+        })
     }
 
     /// Removes replaced files without readers, if there may be some.
@@ -359,7 +386,7 @@ impl Desk {
             Ok(Made::Nothing) => {}
             Ok(Made::Part) => return Ok(Work::Busy),
             Ok(Made::Whole) => {
-                self.has_new_keys = true;
+                store.maintenance.made_key_file();
                 return Ok(Work::Busy);
             }
             Err(error) if error.is_out_of_space() => {
@@ -367,9 +394,6 @@ impl Desk {
                 return Ok(Work::Waiting);
             }
             Err(error) => return Err(error),
-        }
-        if std::mem::take(&mut self.has_new_keys) {
-            store.maintenance.wants_checkpoints(1);
         }
         Ok(if self.scrub.step(budget_bytes)? { Work::Checking } else { Work::Idle })
     }

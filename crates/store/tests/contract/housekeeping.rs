@@ -43,6 +43,36 @@ fn idle(node: &mut Node) -> usize {
     }
 }
 
+/// Key files that no checkpoint lists are of no use to a start, but each of them is not worth a checkpoint.
+#[test]
+fn several_key_files_wait_for_one_checkpoint() {
+    // All of one size, so that none are joined.
+    let mut node = Node::with(Options { log: store::log::Options { segment_bytes: 4 << 10 }, ..Options::default() });
+    let due_with = |node: &mut Node, segments: usize| {
+        while node.store.segments().count() < segments {
+            node.apply(put("a", &"v".repeat(300)).raft()).unwrap();
+        }
+        loop {
+            let progress = node.store.maintain(64 << 10).unwrap();
+            if progress.work == Work::Idle {
+                return progress.checkpoint_is_due;
+            }
+        }
+    };
+    let keys = |node: &Node| {
+        let names = node.disk.list(Path::new(DIR)).unwrap();
+        names.iter().filter(|name| name.ends_with(".keys")).count()
+    };
+    assert!(!due_with(&mut node, 3));
+    assert_eq!(keys(&node), 2);
+    assert!(!due_with(&mut node, 8));
+    assert_eq!(keys(&node), 7);
+    assert!(due_with(&mut node, 9));
+    assert_eq!(keys(&node), 8);
+    node.checkpoint();
+    assert!(!due_with(&mut node, 9));
+}
+
 #[test]
 fn space_comes_back_while_nothing_is_written() {
     let mut node = overwritten(2000);
