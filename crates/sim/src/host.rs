@@ -32,6 +32,8 @@ pub(crate) struct Host {
     founding: Option<Bootstrap>,
     cluster_id: u64,
     pub(crate) boots: u64,
+    /// Starts that used a key file.
+    pub(crate) key_file_starts: u64,
     pub(crate) process: Option<Process>,
     /// Whether its member was removed and has ended.
     pub(crate) is_gone: bool,
@@ -79,6 +81,7 @@ impl Host {
             founding: None,
             cluster_id,
             boots: 0,
+            key_file_starts: 0,
             process: None,
             is_gone: false,
             is_starting: false,
@@ -197,6 +200,7 @@ impl Host {
         };
         let opened = disk_result(&self.disk, store::open(disk.clone(), Path::new(STORE), options))?;
         assert!(opened.passed_over.is_empty(), "a checkpoint is damaged: {:?}", opened.passed_over);
+        self.key_file_starts += u64::from(opened.used_keys > 0);
         let applied = opened.applied;
         let from = api::walpb::Snapshot {
             index: Some(applied.index),

@@ -41,6 +41,8 @@ pub struct Report {
     pub installs: u64,
     /// Starts of processes after the first of each.
     pub restarts: u64,
+    /// Starts that used a key file.
+    pub key_file_starts: u64,
     /// Members that were set back to an older copy of their directory.
     pub set_back: u64,
     /// Members that ended because of that.
@@ -117,6 +119,7 @@ impl World {
             entries: self.env.ledger.last_committed(),
             installs: self.installs(),
             restarts: self.hosts.iter().map(|host| host.boots.saturating_sub(1)).sum(),
+            key_file_starts: self.hosts.iter().map(|host| host.key_file_starts).sum(),
             events: self.events,
             simulated_us: self.env.now_us,
             recovery_us: self.finale.first_write_us.unwrap_or_default(),
@@ -148,6 +151,7 @@ impl Report {
         self.entries += other.entries;
         self.installs += other.installs;
         self.restarts += other.restarts;
+        self.key_file_starts += other.key_file_starts;
         self.set_back += other.set_back;
         self.ended_lost += other.ended_lost;
         self.ended_replaced += other.ended_replaced;

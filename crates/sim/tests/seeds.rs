@@ -53,6 +53,6 @@ fn everything_happens_within_some_seeds() {
     assert!(observers.streams > 100 && observers.behind_observers > 10 && observers.installs > 10, "{observers:?}");
     assert!(total.user_changes > 50 && total.denied > 50, "{total:?}");
     assert!(total.faults.contains_key(&sim::Kind::Removals), "no two removals at once among {:?}", total.faults);
-    assert!(total.installs > 10 && total.restarts > 100, "{total:?}");
+    assert!(total.installs > 10 && total.restarts > 100 && total.key_file_starts > 0, "{total:?}");
     assert!(total.counts.reads > 1_000 && total.counts.writes > 3_000, "{total:?}");
 }

@@ -33,6 +33,8 @@ pub struct Opened {
     pub passed_over: Vec<OpenError>,
     /// Key files that are not what they should be, and why: their segments were scanned.
     pub refused_keys: Vec<(PathBuf, &'static str)>,
+    /// Key files that were used.
+    pub used_keys: usize,
 }
 
 /// The last entry that an opened store has applied.
@@ -51,8 +53,9 @@ pub struct Applied {
 /// Opens the store in `dir`, or creates one there.
 pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Opened, OpenError> {
     let recovered = recover(Arc::clone(&disk), dir, options.log, options.uses_key_files)?;
-    let Recovered { checkpoint, checkpoints, log, segments, index, leased, refused, passed_over, checkpoints_due } =
+    let Recovered { checkpoint, checkpoints, log, segments, index, leased, passed_over, checkpoints_due, .. } =
         recovered;
+    let Recovered { refused, used_keys, .. } = recovered;
     let leases = Leases::new(loaded_leases(&checkpoint));
     // A key's lease exists as long as the key does, so there is none that is missing.
     if !Mistake::StartDetachesKeys.is_planted() {
@@ -106,7 +109,7 @@ pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Opened,
     };
     let mut applier = Applier::new(Arc::clone(&store), log, applied.index, applied.term, applied.conf_state.clone());
     applier.installed_at = applied.installed.then_some(applied.index);
-    Ok(Opened { store, applier, applied, passed_over, refused_keys: refused })
+    Ok(Opened { store, applier, applied, passed_over, refused_keys: refused, used_keys })
 }
 
 /// The newest revision of a key that is there: for [`Mistake::RevisionFromKeys`].

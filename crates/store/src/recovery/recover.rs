@@ -29,6 +29,8 @@ pub(crate) struct Recovered {
     pub(crate) leased: LeasedKeys,
     /// Key files that were not used, and why.
     pub(crate) refused: Vec<(PathBuf, &'static str)>,
+    /// Key files that were used.
+    pub(crate) used_keys: usize,
     /// Damaged checkpoints that were passed over.
     pub(crate) passed_over: Vec<OpenError>,
     /// Checkpoints that let files go which nothing reads any more.
@@ -57,6 +59,7 @@ pub(crate) fn recover(
     let refused =
         sources.iter().filter_map(|source| Some((dir.join(key_file_name(source.entry.id)), source.refused?.0)));
     let refused = refused.collect();
+    let used_keys = sources.iter().filter(|source| source.keys.is_some()).count();
     let segments = Arc::new(Segments::new(Arc::clone(&disk), dir, options, files.next_id(&found.kept)?));
     // Those that were used, or could have been.
     let with_keys = sources.iter().filter(|source| match uses_key_files {
@@ -77,6 +80,7 @@ pub(crate) fn recover(
         index: rebuilt.index,
         leased: rebuilt.leased,
         refused,
+        used_keys,
         passed_over: tidied.passed_over,
         checkpoints_due: tidied.checkpoints_due,
     })
@@ -101,6 +105,7 @@ fn create(disk: Arc<dyn Disk>, dir: &Path, options: Options, files: &Files) -> R
         index: Index::new(),
         leased: LeasedKeys::default(),
         refused: Vec::new(),
+        used_keys: 0,
         passed_over: Vec::new(),
         checkpoints_due: 0,
     })

@@ -11,7 +11,7 @@ const CUTS: u64 = 5200;
 const CUTS_PER_RUN: u64 = 4;
 
 /// Runs until the power is cut or enough was done. Returns the applied index that must survive.
-fn run(disk: &SimDisk, seed: u64, random: &mut Random, captured: &mut Vec<u64>) -> u64 {
+fn run(disk: &SimDisk, seed: u64, random: &mut Random, captured: &mut Vec<u64>, with_keys: &mut u64) -> u64 {
     let mut rig = match Rig::open(Arc::new(disk.clone()), seed) {
         Ok(rig) => rig,
         Err(error) => {
@@ -19,6 +19,7 @@ fn run(disk: &SimDisk, seed: u64, random: &mut Random, captured: &mut Vec<u64>) 
             return 0;
         }
     };
+    *with_keys += u64::from(rig.store.used_keys > 0);
     assert!(captured.contains(&rig.applied), "seed {seed}: recovered at {}", rig.applied);
     rig.check(&Model::at(seed, rig.applied), true);
     for _ in 0..80 {
@@ -38,7 +39,7 @@ fn run(disk: &SimDisk, seed: u64, random: &mut Random, captured: &mut Vec<u64>) 
 
 #[test]
 fn nothing_that_a_checkpoint_covers_is_lost() {
-    let mut rewrites = 0;
+    let (mut rewrites, mut with_keys) = (0, 0);
     let runs = wanted("CUTS", CUTS).div_ceil(CUTS_PER_RUN);
     for seed in 0..runs {
         let mut random = Random::new(seed);
@@ -49,17 +50,20 @@ fn nothing_that_a_checkpoint_covers_is_lost() {
             // Some cuts fall into recovery, some into the end of the run.
             let within = if random.chance(20) { 8 } else { 250 };
             disk.cut_at(disk.operations() + random.below(within));
-            durable = run(&disk, seed, &mut random, &mut captured).max(durable);
+            durable = run(&disk, seed, &mut random, &mut captured, &mut with_keys).max(durable);
             disk = disk.after_cut(random.next_u64());
         }
         let mut rig = Rig::open(Arc::new(disk), seed).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        with_keys += u64::from(rig.store.used_keys > 0);
         assert!(rig.applied >= durable, "seed {seed}: recovered at {}, acknowledged {durable}", rig.applied);
         rig.check(&Model::at(seed, rig.applied), true);
         rig.settle().unwrap();
         rewrites += rig.rewrites;
         rig.check(&Model::at(seed, rig.applied), true);
     }
-    println!("{} power cuts of the store, {rewrites} rewritten segments", runs * CUTS_PER_RUN);
+    let cuts = runs * CUTS_PER_RUN;
+    println!("{cuts} power cuts of the store, {rewrites} rewritten segments, {with_keys} starts with key files");
+    assert!(with_keys > 100, "{with_keys} starts used a key file");
     assert!(rewrites > 100, "{rewrites} rewrites in all runs");
 }
 
