@@ -1,6 +1,8 @@
 //! A read-only view of a file's bytes.
 
+use crate::os::Region;
 use std::any::Any;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Bytes of a file, readable without a system call. Clones share the view; the last one releases it.
@@ -8,7 +10,7 @@ use std::sync::Arc;
 pub struct Mapping {
     start: *const u8,
     len: usize,
-    _owner: Arc<dyn Any + Send + Sync>,
+    owner: Arc<dyn Any + Send + Sync>,
 }
 
 // SAFETY: the view is read-only and the owner is itself Send + Sync.
@@ -23,7 +25,7 @@ impl Mapping {
     /// The bytes must stay readable at `start` for as long as `owner` lives. They may be written meanwhile only outside of the
     /// parts that readers were told about (an append-only file's tail).
     pub unsafe fn new(start: *const u8, len: usize, owner: Arc<dyn Any + Send + Sync>) -> Self {
-        Mapping { start, len, _owner: owner }
+        Mapping { start, len, owner }
     }
 
     /// Length of the view in bytes.
@@ -44,6 +46,13 @@ impl Mapping {
         }
         // SAFETY: in bounds by the check above; `new`'s contract keeps the bytes alive.
         Some(unsafe { std::slice::from_raw_parts(self.start.add(offset), len) })
+    }
+
+    /// Has the handler of SIGBUS remove a file before it ends the process, should a byte of the view turn out to be unreadable.
+    pub fn removes_when_unreadable(&self, path: &Path) {
+        if let Some(region) = self.owner.downcast_ref::<Region>() {
+            region.registered.removes(path);
+        }
     }
 
     /// Address range of the view, for the handler of SIGBUS.

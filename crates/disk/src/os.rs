@@ -159,7 +159,7 @@ impl File for OsFile {
             return Err(io::Error::last_os_error());
         }
         let registered = sigbus::register(start as usize, len, &self.path);
-        let region = Region { start: start as usize, len, _registered: registered };
+        let region = Region { start: start as usize, len, registered };
         // SAFETY: the region stays mapped until `Region` is dropped.
         Ok(unsafe { Mapping::new(start.cast(), len, Arc::new(region)) })
     }
@@ -171,10 +171,10 @@ impl File for OsFile {
 }
 
 /// A mapped region, unmapped when dropped.
-struct Region {
+pub(crate) struct Region {
     start: usize,
     len: usize,
-    _registered: sigbus::Registered,
+    pub(crate) registered: sigbus::Registered,
 }
 
 impl Drop for Region {

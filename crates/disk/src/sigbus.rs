@@ -15,11 +15,18 @@ struct Slot {
     start: AtomicUsize,
     len: AtomicUsize,
     name: AtomicPtr<libc::c_char>,
+    /// A file that goes before the process ends.
+    goes: AtomicPtr<libc::c_char>,
 }
 
-static REGIONS: [Slot; REGIONS_MAX] =
-    [const { Slot { start: AtomicUsize::new(0), len: AtomicUsize::new(0), name: AtomicPtr::new(ptr::null_mut()) } };
-        REGIONS_MAX];
+static REGIONS: [Slot; REGIONS_MAX] = [const {
+    Slot {
+        start: AtomicUsize::new(0),
+        len: AtomicUsize::new(0),
+        name: AtomicPtr::new(ptr::null_mut()),
+        goes: AtomicPtr::new(ptr::null_mut()),
+    }
+}; REGIONS_MAX];
 
 /// Slots that are free, and how many were ever used.
 static FREE: Mutex<(Vec<usize>, usize)> = Mutex::new((Vec::new(), 0));
@@ -31,8 +38,7 @@ pub(crate) struct Registered {
 
 /// Names a region for the handler.
 pub(crate) fn register(start: usize, len: usize, path: &Path) -> Registered {
-    use std::os::unix::ffi::OsStrExt;
-    let Ok(name) = CString::new(path.as_os_str().as_bytes()) else { return Registered { slot: None } };
+    let Some(name) = c_string(path) else { return Registered { slot: None } };
     let mut free = FREE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let slot = match free.0.pop() {
         Some(slot) => slot,
@@ -45,10 +51,25 @@ pub(crate) fn register(start: usize, len: usize, path: &Path) -> Registered {
     drop(free);
     let entry = &REGIONS[slot];
     entry.len.store(len, Ordering::Relaxed);
-    let before = entry.name.swap(name.into_raw(), Ordering::Relaxed);
-    release(before);
+    release(entry.name.swap(name.into_raw(), Ordering::Relaxed));
+    release(entry.goes.swap(ptr::null_mut(), Ordering::Relaxed));
     entry.start.store(start, Ordering::Release);
     Registered { slot: Some(slot) }
+}
+
+impl Registered {
+    /// Has the handler remove a file before it ends the process. Without a slot of its own a region has none.
+    pub(crate) fn removes(&self, path: &Path) {
+        if let (Some(slot), Some(path)) = (self.slot, c_string(path)) {
+            // Kept until the slot is used again, as a name is.
+            release(REGIONS[slot].goes.swap(path.into_raw(), Ordering::Release));
+        }
+    }
+}
+
+fn c_string(path: &Path) -> Option<CString> {
+    use std::os::unix::ffi::OsStrExt;
+    CString::new(path.as_os_str().as_bytes()).ok()
 }
 
 impl Drop for Registered {
@@ -95,6 +116,11 @@ extern "C" fn handle(_signal: libc::c_int, info: *mut libc::siginfo_t, _context:
             say(name.to_bytes());
             say(b" at offset ");
             say_number(address - slot.start.load(Ordering::Relaxed));
+            let goes = slot.goes.load(Ordering::Acquire);
+            if !goes.is_null() {
+                // SAFETY: as the name. `unlink` is async-signal-safe; a failure changes nothing.
+                unsafe { libc::unlink(goes) };
+            }
         }
         None => {
             say(b"unknown file, address ");

@@ -216,6 +216,11 @@ impl Segment {
         self.capacity() + self.keys().map_or(0, |keys| keys.bytes)
     }
 
+    /// Where its key file is, if it has one. Without it the next start reads the segment.
+    fn keys_path(&self) -> PathBuf {
+        self.path.with_file_name(key_file_name(self.id))
+    }
+
     /// Its key file, if it has one.
     pub(crate) fn keys(&self) -> Option<Keys> {
         self.keys.get().copied()
@@ -225,6 +230,7 @@ impl Segment {
     pub(crate) fn set_keys(&self, keys: Keys) {
         assert!(self.is_sealed(), "a segment that takes more records has no key file");
         assert!(self.keys.set(keys).is_ok(), "a segment has one key file");
+        self.mapping.removes_when_unreadable(&self.keys_path());
     }
 
     /// Notes that the start has not read its records: each is checked when it is read from `disk`.
@@ -407,7 +413,7 @@ impl Segment {
         match contain::outside(|| -> Infallible {
             if let Some(disk) = self.unread.get() {
                 // Without its key file the next start reads the segment, and refuses it. If it stays, the damage is found again.
-                disk.remove(&self.path.with_file_name(key_file_name(self.id))).ok();
+                disk.remove(&self.keys_path()).ok();
             }
             panic!(
                 "`{}` is damaged at offset {offset}: {what}; the file has changed since it was written, and no answer can be given from it",
