@@ -97,7 +97,7 @@ fn open(bytes: &[u8], entry: &SegmentEntry, crc: u32) -> Result<KeyFile, Misfit>
 }
 
 fn open_file(file: Arc<dyn File>, entry: &SegmentEntry, crc: u32) -> Result<KeyFile, Misfit> {
-    let keys = KeyFile::open(file, entry, crc)?;
+    let mut keys = KeyFile::open(file, entry, crc)?;
     keys.verify(|| {})?;
     Ok(keys)
 }

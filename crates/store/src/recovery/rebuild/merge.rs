@@ -43,6 +43,9 @@ pub(super) struct Span<'a> {
 impl<'a> Runs<'a> {
     /// Cuts the keys into about so many spans with about as many records each.
     pub(super) fn spans(&self, count: usize) -> Result<Vec<Span<'a>>, Refused> {
+        if count <= 1 {
+            return Ok(vec![Span { from: None, to: None }]);
+        }
         let mut samples = Vec::new();
         let files = self.sources.iter().filter(|source| source.keys.is_some()).count();
         let mut records = 0;
@@ -53,9 +56,9 @@ impl<'a> Runs<'a> {
             }
             records += found.entry.records as usize;
         }
-        // As many of the others as are their share.
-        let step = if files == 0 { self.items.len() / SAMPLES } else { records / samples.len().max(1) };
-        samples.extend(self.items.iter().step_by(step.max(1)).map(|item| self.places.key(item.place())));
+        // As many of the others as are their share, however few records the blocks have.
+        let step = (self.items.len() / SAMPLES).max(records / samples.len().max(1)).max(1);
+        samples.extend(self.items.iter().step_by(step).map(|item| self.places.key(item.place())));
         samples.sort_unstable();
         let cuts = (1..count).filter_map(|cut| samples.get(cut * samples.len() / count).copied());
         let mut bounds: Vec<&[u8]> = cuts.collect();

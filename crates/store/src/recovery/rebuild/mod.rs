@@ -78,8 +78,8 @@ pub(crate) fn rebuild(sources: &mut [Source], compact: i64, crew: Crew) -> Resul
 fn verify_keys(sources: &mut [Source], crew: Crew) {
     let records = sources.iter().filter(|source| source.keys.is_some()).map(|source| source.entry.records as usize);
     let threads = crew.threads(records.sum());
-    let works = sources.iter().filter_map(|source| source.keys.as_ref()).collect();
-    let verified = share(threads, works, |keys: &KeyFile| keys.verify(crew.rest));
+    let works = sources.iter_mut().filter_map(|source| source.keys.as_mut()).collect();
+    let verified = share(threads, works, |keys: &mut KeyFile| keys.verify(crew.rest));
     let with_keys = sources.iter_mut().filter(|source| source.keys.is_some());
     for (source, verified) in with_keys.zip(verified) {
         if let Err(misfit) = verified {
