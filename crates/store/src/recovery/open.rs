@@ -59,7 +59,7 @@ pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Opened,
     let leases = Leases::new(loaded_leases(&checkpoint));
     // A key's lease exists as long as the key does, so there is none that is missing.
     if !Mistake::StartDetachesKeys.is_planted() {
-        attach(&leases, &leased, || {});
+        attach(&leases, leased, || {});
     }
     let revision = if Mistake::RevisionFromKeys.is_planted() { newest_key(&index) } else { checkpoint.revision };
     let maintenance = Maintenance::new(&segments, checkpoint.finished_compaction(), checkpoints_due, options.rest);
@@ -124,16 +124,18 @@ fn newest_key(index: &Index) -> i64 {
 }
 
 /// Attaches the keys to their leases. Returns a lease that some key is on and that was not granted; without any leases nothing is looked at.
-pub(crate) fn attach(leases: &Leases, leased: &LeasedKeys, rest: fn()) -> Option<i64> {
+pub(crate) fn attach(leases: &Leases, leased: LeasedKeys, rest: fn()) -> Option<i64> {
     let mut missing = None;
     if leases.count() == 0 {
         return missing;
     }
-    for (key, lease) in leased.iter() {
-        rest();
-        leases.attach(key, lease);
-        if !leases.exists(lease) {
-            missing = Some(lease);
+    for part in leased.into_parts() {
+        for (key, lease) in part.iter() {
+            rest();
+            leases.attach(key, lease);
+            if !leases.exists(lease) {
+                missing = Some(lease);
+            }
         }
     }
     missing

@@ -28,15 +28,18 @@ fn contents(index: &Index, revision: i64) -> Vec<(Vec<u8>, crate::types::Version
 type Contents = (Vec<(Vec<u8>, crate::types::Version)>, usize, u64, Vec<String>, Vec<(Vec<u8>, i64)>);
 
 /// All that a rebuild finds. The key files leave no trace in it.
-fn found(rebuilt: &Rebuilt, revision: i64) -> Contents {
+fn found(rebuilt: Rebuilt, revision: i64) -> Contents {
     let Rebuilt { index, shares, leased } = rebuilt;
     index.check();
     let shares = shares.iter().map(|Share { batch, live, graves, .. }| {
         let (entry, marks) = batch.summary();
         format!("{entry:?} {marks:?} {live} {graves}")
     });
-    let leased = leased.iter().map(|(key, lease)| (key.to_vec(), lease));
-    (contents(index, revision), index.keys(), index.live(), shares.collect(), leased.collect())
+    let mut of_leases = Vec::new();
+    for part in leased.into_parts() {
+        of_leases.extend(part.iter().map(|(key, lease)| (key.to_vec(), lease)));
+    }
+    (contents(&index, revision), index.keys(), index.live(), shares.collect(), of_leases)
 }
 
 /// A store with compactions, rewrites and leases, and key files of all segments that can have one.
@@ -70,7 +73,7 @@ fn threads_make_no_difference() {
         let mut by = |threads| {
             let rebuilt = rebuild(&mut sources, content.finished_compaction(), Crew::of(threads))
                 .unwrap_or_else(|error| panic!("{error}"));
-            found(&rebuilt, content.revision)
+            found(rebuilt, content.revision)
         };
         let alone = by(1);
         assert!(alone.1 > 10, "{} keys", alone.1);
@@ -115,7 +118,7 @@ fn key_files_make_no_difference() {
             }
             let rebuilt = rebuild(&mut sources, content.finished_compaction(), Crew::of(threads)).unwrap();
             assert!(sources.iter().all(|source| source.refused.is_none()), "seed {seed}");
-            found(&rebuilt, content.revision)
+            found(rebuilt, content.revision)
         };
         let scanned = by(&mut || false, 1);
         for threads in 1..5 {
@@ -134,7 +137,7 @@ fn forged_key_files_are_used_or_refused() {
         let (disk, mut content) = store(seed);
         let mut random = Random::new(seed);
         let scanned = rebuild(&mut sources(&disk, &content), content.finished_compaction(), Crew::of(1)).unwrap();
-        let scanned = found(&scanned, content.revision);
+        let scanned = found(scanned, content.revision);
         let count = content.segments.len() - 1;
         for round in 0..150 {
             let at = random.below(count as u64) as usize;
@@ -148,7 +151,7 @@ fn forged_key_files_are_used_or_refused() {
             let rebuilt = rebuild(&mut sources, content.finished_compaction(), Crew::of(1 + round % 4)).unwrap();
             rebuilt.index.check();
             if sources[at].refused.is_some() {
-                assert_eq!(found(&rebuilt, content.revision), scanned, "seed {seed}, round {round}");
+                assert_eq!(found(rebuilt, content.revision), scanned, "seed {seed}, round {round}");
                 refused += 1;
             } else {
                 used += 1;

@@ -70,7 +70,7 @@ pub(super) fn prepare(
                 }),
             )
         })?;
-    check_leases(&leases, &leased, store.options.rest)?;
+    check_leases(&leases, leased, store.options.rest)?;
     for part in parts.iter_mut() {
         name(store, part)?;
     }
@@ -122,7 +122,7 @@ fn refused(error: OpenError, segment: Option<u32>) -> IntakeError {
 }
 
 /// Attaches the keys to their leases, all of which must be there.
-fn check_leases(leases: &Leases, leased: &LeasedKeys, rest: fn()) -> Result<(), IntakeError> {
+fn check_leases(leases: &Leases, leased: LeasedKeys, rest: fn()) -> Result<(), IntakeError> {
     match attach(leases, leased, rest) {
         Some(missing) => {
             Err(IntakeError::Contradiction(format!("a key is on lease {missing:x}, which was not granted")))
