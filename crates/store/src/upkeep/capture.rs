@@ -33,7 +33,7 @@ impl Applier {
         assert!(self.can_capture(), "a checkpoint waits for what Raft makes of a configuration change");
         let store = Arc::clone(&self.store);
         // Before the listing, which then has what was made of these.
-        let finished = store.maintenance.finished();
+        let finished = store.maintenance.captured();
         let listing = self.log.listing();
         let mut content = self.content();
         if Mistake::CheckpointNamesNextEntry.is_planted() {

@@ -21,6 +21,10 @@ pub(crate) struct KeyFiles {
     segments: Arc<Segments>,
     rest: fn(),
     state: State,
+    /// The room there was when the file under way was begun.
+    room_bytes: u64,
+    /// With no more room than this a write has failed: a quota, or whatever else the free bytes of the disk do not tell.
+    too_little_bytes: Option<u64>,
 }
 
 /// What one step did.
@@ -65,19 +69,22 @@ struct Writing {
 impl KeyFiles {
     /// For the segments of a log. `rest` is called between small parts of the work.
     pub(crate) fn new(segments: Arc<Segments>, rest: fn()) -> KeyFiles {
-        KeyFiles { segments, rest, state: State::Idle }
+        KeyFiles { segments, rest, state: State::Idle, room_bytes: 0, too_little_bytes: None }
     }
 
     /// Does the next part of the work: about `budget_bytes` of records. A key file is begun only if it leaves as much of the disk as others need: it
     /// is no longer than its segment, and `room_bytes` may be used.
     ///
-    /// A full disk fails here without harm, and the file is begun again later. Any other error is fatal.
+    /// A full disk fails here without harm, and the file is begun again later ([`KeyFiles::put_off`]). Any other error is fatal.
     pub(crate) fn step(&mut self, room_bytes: u64, budget_bytes: u64) -> Result<Made, Error> {
         self.let_go();
         let (state, made) = match std::mem::replace(&mut self.state, State::Idle) {
-            State::Idle => match self.segments.without_keys().filter(|segment| segment.len() <= room_bytes) {
+            State::Idle => match self.next(room_bytes) {
                 None => (State::Idle, Made::Nothing),
-                Some(segment) => (State::Reading(Reading::new(segment)), Made::Part),
+                Some(segment) => {
+                    self.room_bytes = room_bytes;
+                    (State::Reading(Reading::new(segment)), Made::Part)
+                }
             },
             State::Reading(mut reading) => {
                 if reading.step(budget_bytes)? {
@@ -100,6 +107,19 @@ impl KeyFiles {
         };
         self.state = state;
         Ok(made)
+    }
+
+    /// The next segment that there is room for.
+    fn next(&self, room_bytes: u64) -> Option<Arc<Segment>> {
+        if self.too_little_bytes.is_some_and(|too_little| room_bytes <= too_little) {
+            return None;
+        }
+        self.segments.without_keys().filter(|segment| segment.len() <= room_bytes)
+    }
+
+    /// Begins no file until there is more room than for the last one, which could not be written.
+    pub(crate) fn put_off(&mut self) {
+        self.too_little_bytes = Some(self.room_bytes);
     }
 
     /// Gives up the file under way if its segment is not a part of the log any more: its space comes back once nobody reads it.

@@ -154,15 +154,16 @@ impl Maintenance {
         }
     }
 
-    /// What was finished so far.
-    pub(crate) fn finished(&self) -> Finished {
-        lock(&self.due).finished
+    /// What was finished so far, for a checkpoint that is captured now. It lists the key files among it: no other is due for them while it is written.
+    pub(crate) fn captured(&self) -> Finished {
+        let mut due = lock(&self.due);
+        due.listed_key_files = due.finished.key_files;
+        due.finished
     }
 
     /// Notes a finished checkpoint that was captured after this much was `finished`. If another rewrite has finished since, all are due again.
     pub(crate) fn checkpointed(&self, finished: Finished) {
         let mut due = lock(&self.due);
-        due.listed_key_files = finished.key_files;
         if due.finished.rewrites == finished.rewrites {
             due.left = due.left.saturating_sub(1);
         }
@@ -208,7 +209,7 @@ impl Maintenance {
         lock(&self.due).finished.key_files += 1;
     }
 
-    /// Key files that no checkpoint lists.
+    /// Key files that no checkpoint lists, nor one that is being written.
     fn key_files_waiting(&self) -> u64 {
         let due = lock(&self.due);
         due.finished.key_files - due.listed_key_files
@@ -389,10 +390,8 @@ impl Desk {
                 store.maintenance.made_key_file();
                 return Ok(Work::Busy);
             }
-            Err(error) if error.is_out_of_space() => {
-                store.disk_is_low.store(true, Ordering::Relaxed);
-                return Ok(Work::Waiting);
-            }
+            // Nobody needs it: whether the disk is low, its free space tells.
+            Err(error) if error.is_out_of_space() => self.key_files.put_off(),
             Err(error) => return Err(error),
         }
         Ok(if self.scrub.step(budget_bytes)? { Work::Checking } else { Work::Idle })

@@ -281,3 +281,28 @@ fn a_disk_is_not_low_because_of_what_waits_to_be_given_back() {
     node.store.look_at_disk();
     assert!(node.store.disk_is_low());
 }
+
+#[test]
+fn a_key_file_that_has_no_room_is_put_off_until_there_is_more() {
+    let keys = |node: &Node| {
+        let names = node.disk.list(Path::new(DIR)).unwrap();
+        names.iter().filter(|name| name.ends_with(".keys")).count()
+    };
+    // All of one size, so that none are joined.
+    let mut node = Node::with(Options { log: store::log::Options { segment_bytes: 4 << 10 }, ..Options::default() });
+    node.disk.set_capacity(Some(1 << 30));
+    while node.store.segments().count() < 4 {
+        node.apply(put("a", &"v".repeat(300)).raft()).unwrap();
+    }
+    // A quota: the disk has room, and says no.
+    node.disk.fill_at_write_after(0);
+    for _ in 0..200 {
+        assert_ne!(node.store.maintain(4 << 10).unwrap().work, Work::Waiting);
+        assert!(!node.store.disk_is_low(), "nobody is refused anything for a file that nobody needs");
+    }
+    assert_eq!((node.disk.errors(), keys(&node)), (1, 0), "it is not tried again without end");
+    node.disk.repair();
+    node.disk.set_capacity(Some(2 << 30));
+    while node.store.maintain(64 << 10).unwrap().work != Work::Idle {}
+    assert_eq!(keys(&node), node.store.segments().count() - 1);
+}
