@@ -21,7 +21,7 @@ fn a_member_that_is_set_back_ends_and_nothing_is_lost() {
 /// `replica/tests/lost.rs` has the case of a leader that has trimmed that entry.
 #[test]
 fn a_copy_with_an_entry_of_another_term_is_found_out_by_a_heartbeat() {
-    let outcome = sim::run(3000898, Options { sets_back: true, plain: true, ..Options::default() }, Trace::off());
+    let outcome = sim::run(3005510, Options { sets_back: true, plain: true, ..Options::default() }, Trace::off());
     let ends = outcome.as_ref().map(|report| (report.set_back, report.ended_lost, report.ended_replaced));
     assert_eq!(ends.ok(), Some((1, 1, 1)), "{outcome:?}");
 }
