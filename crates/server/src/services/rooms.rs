@@ -14,7 +14,7 @@ use store::watch::Room;
 enum Promise {
     #[default]
     None,
-    /// The stream is woken once there is room, or to ask again.
+    /// The stream is woken once there is room.
     Waiting,
     Granted(Claim),
 }
@@ -57,20 +57,16 @@ impl Rooms {
         None
     }
 
+    /// Whether what was asked for was neither granted nor given up yet.
+    pub(super) fn is_waiting(&self) -> bool {
+        matches!(*lock(&self.promise), Promise::Waiting)
+    }
+
     /// Waits for `bytes`. This is noted first: what is waited for may come at once.
     fn wait(&self, bytes: u64) {
         *lock(&self.promise) = Promise::Waiting;
-        let (promise, waker, node) = (Arc::downgrade(&self.promise), self.waker.clone(), self.node.clone());
-        self.node.budget.wait(Pool::of_answer(bytes), bytes, Some(self.client), move |claim| match claim {
-            Ok(claim) => {
-                if let Some(promise) = promise.upgrade() {
-                    *lock(&promise) = Promise::Granted(claim);
-                    waker.wake();
-                }
-            }
-            Err(Error::Stopped) => {}
-            Err(_) => node.late_rooms.add(promise, waker),
-        });
+        let promise = Arc::downgrade(&self.promise);
+        Wanted { promise, waker: self.waker.clone(), client: self.client, bytes }.wait(&self.node);
     }
 
     /// Gives back what was granted and is not needed any more.
@@ -83,6 +79,31 @@ impl Rooms {
             }
         };
         drop(unused);
+    }
+}
+
+/// What a stream waits for.
+struct Wanted {
+    promise: Weak<Mutex<Promise>>,
+    waker: StreamWaker,
+    client: Address,
+    bytes: u64,
+}
+
+impl Wanted {
+    /// Wakes the stream once it may have the memory. If too many wait, or it takes too long, it is asked for again later.
+    fn wait(self, node: &Arc<Node>) {
+        let (own, bytes) = (node.clone(), self.bytes);
+        node.budget.wait(Pool::of_answer(bytes), bytes, Some(self.client), move |claim| match claim {
+            Ok(claim) => {
+                if let Some(promise) = self.promise.upgrade() {
+                    *lock(&promise) = Promise::Granted(claim);
+                    self.waker.wake();
+                }
+            }
+            Err(Error::Stopped) => {}
+            Err(_) => own.late_rooms.add(self),
+        });
     }
 }
 
@@ -109,22 +130,20 @@ impl Source for Kept {
     }
 }
 
-/// Streams that were refused a place among those that wait, or that have waited for long: they ask again after a while.
+/// What was refused a place among what waits, or has waited for long: it is asked for again after a while. The streams are not woken
+/// for that, because each would measure again what it needs.
 #[derive(Default)]
-pub(crate) struct LateRooms(Mutex<Vec<(Weak<Mutex<Promise>>, StreamWaker)>>);
+pub(crate) struct LateRooms(Mutex<Vec<Wanted>>);
 
 impl LateRooms {
-    fn add(&self, promise: Weak<Mutex<Promise>>, waker: StreamWaker) {
-        lock(&self.0).push((promise, waker));
+    fn add(&self, wanted: Wanted) {
+        lock(&self.0).push(wanted);
     }
 
-    /// Has all of them ask again.
-    pub(crate) fn fire(&self) {
-        let late = std::mem::take(&mut *lock(&self.0));
-        for (promise, waker) in late {
-            let Some(promise) = promise.upgrade() else { continue };
-            *lock(&promise) = Promise::None;
-            waker.wake();
-        }
+    /// Asks for all of it again.
+    pub(crate) fn fire(node: &Arc<Node>) {
+        let late = std::mem::take(&mut *lock(&node.late_rooms.0));
+        // Those of streams that have ended are dropped.
+        late.into_iter().filter(|wanted| wanted.promise.strong_count() > 0).for_each(|wanted| wanted.wait(node));
     }
 }

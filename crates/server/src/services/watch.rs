@@ -2,7 +2,7 @@
 
 use super::audited::Watches;
 use super::reply::decode;
-use super::rooms::Rooms;
+use super::rooms::{LateRooms, Rooms};
 use crate::auth::Asking;
 use crate::auth::rules::Keys;
 use crate::metrics::Reads;
@@ -108,6 +108,10 @@ impl Sink for Responses<'_, '_> {
         self.rooms.ask(bytes, waits)
     }
 
+    fn is_waiting(&self) -> bool {
+        self.rooms.is_waiting()
+    }
+
     fn wrote(&mut self, what: Wrote) {
         match what {
             Wrote::Control => self.meter.control = self.meter.control.saturating_add(1),
@@ -182,11 +186,11 @@ impl StreamHandler for Watch {
     }
 }
 
-/// How many pauses lie between two times at which streams that were refused memory ask again.
+/// How many pauses lie between two times at which memory is asked for again that was refused.
 const LATE_PAUSES: u32 = 20;
 
-/// Sends progress notifications to streams until the member stops, and has those ask again that were refused memory.
-pub(crate) fn run_progress(node: &Node) {
+/// Sends progress notifications to streams until the member stops, and asks again for memory for those that were refused it.
+pub(crate) fn run_progress(node: &Arc<Node>) {
     let pause = Duration::from_millis(50);
     let mut waited = Duration::ZERO;
     let mut pauses = 0_u32;
@@ -195,7 +199,7 @@ pub(crate) fn run_progress(node: &Node) {
         waited = waited.saturating_add(pause);
         pauses = pauses.wrapping_add(1);
         if pauses.is_multiple_of(LATE_PAUSES) {
-            node.late_rooms.fire();
+            LateRooms::fire(node);
         }
         if waited >= node.config.watch_progress_interval {
             waited = Duration::ZERO;

@@ -46,6 +46,12 @@ pub trait Sink {
         Some(Arc::new(Unbounded))
     }
 
+    /// Whether the memory for which the stream `waits` was neither granted nor refused yet. Until then what comes next is not measured
+    /// again, unless a watch of the stream has ended.
+    fn is_waiting(&self) -> bool {
+        false
+    }
+
     /// Told what was written last, to be counted.
     fn wrote(&mut self, what: Wrote) {
         let _ = what;

@@ -41,6 +41,8 @@ pub struct WatchStream {
     taken: VecDeque<Entry>,
     outbox: Outbox,
     cancellations: u64,
+    /// The count of cancellations when memory was asked for that was not there: while it is the same, so is what needs the memory.
+    waits_since: Option<u64>,
     catch_up_next: bool,
     allowance: Option<Arc<Allowance>>,
 }
@@ -89,6 +91,7 @@ impl Hub {
             taken: VecDeque::new(),
             outbox: Outbox::default(),
             cancellations: 0,
+            waits_since: None,
             catch_up_next: false,
             allowance: None,
         }
@@ -215,6 +218,11 @@ impl WatchStream {
                 self.metrics().add_events(sent.events);
                 return sent.bytes;
             }
+            if sink.is_waiting() && self.waits_since == Some(self.cancellations) {
+                // A revision is measured as a whole, so not again for each message of the client.
+                return 0;
+            }
+            self.waits_since = None;
             if records_left == 0 && (!self.joining.is_empty() || !self.cohorts.is_empty()) {
                 self.queue.rouse();
                 return 0;
@@ -222,6 +230,7 @@ impl WatchStream {
             let mut ask = |bytes: usize, waits: bool| sink.room(bytes, waits);
             if let Some(joining) = self.joining.pop() {
                 if self.catch_up_joining(joining, &mut records_left, &mut ask) == Step::Waits {
+                    self.waits_since = Some(self.cancellations);
                     return 0;
                 }
                 continue;
@@ -238,6 +247,7 @@ impl WatchStream {
                 None => self.catch_up(&mut records_left, &mut ask),
             };
             if step == Step::Waits {
+                self.waits_since = Some(self.cancellations);
                 self.catch_up_next = !self.catch_up_next;
                 return 0;
             }

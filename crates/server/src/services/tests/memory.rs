@@ -1,15 +1,19 @@
 //! Answers and events that have to wait for memory.
 
+use crate::services::LateRooms;
 use crate::test_support::{Pending, Rig};
 use api::etcdserverpb::{
-    DeleteRangeRequest, DeleteRangeResponse, LeaseGrantRequest, LeaseGrantResponse, LeaseTimeToLiveRequest,
-    LeaseTimeToLiveResponse, PutRequest, PutResponse, RequestOp, TxnRequest, TxnResponse, WatchCreateRequest,
-    WatchRequest, WatchResponse, request_op::Request, watch_request::RequestUnion,
+    CompactionRequest, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse, LeaseGrantRequest,
+    LeaseGrantResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, PutRequest, PutResponse, RequestOp,
+    TxnRequest, TxnResponse, WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse,
+    request_op::Request, watch_request::RequestUnion,
 };
 use api::{Error, Message};
 use budget::Pool;
 use rpc::LocalStream;
-use std::task::{Context, Poll, Waker};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 
 const PUT: &str = "/etcdserverpb.KV/Put";
 const DELETE_RANGE: &str = "/etcdserverpb.KV/DeleteRange";
@@ -125,4 +129,99 @@ fn events_without_room_come_in_order_once_there_is_some() {
     assert_eq!(revisions, [vec![before + 1; 10], vec![before + 2]].concat());
     drop(stream);
     rig.wait_for("the end of what was held", || node.budget.held(Pool::Long) == 0);
+}
+
+/// Writes ten keys in one revision, for which a watch of all keys needs memory.
+fn write_ten(rig: &Rig) -> i64 {
+    let put =
+        |key: usize| PutRequest { key: key.to_string().into(), value: vec![7; 10_000].into(), ..Default::default() };
+    let op = |key| RequestOp { request: Some(Request::RequestPut(put(key))) };
+    let txn = TxnRequest { success: (0..10).map(op).collect(), ..Default::default() };
+    rig.call::<TxnResponse>(TXN, None, &txn).expect("written");
+    rig.node().store.revision()
+}
+
+fn watch_all(rig: &Rig, start_revision: i64) -> LocalStream {
+    let create = WatchCreateRequest { range_end: b"\0".to_vec().into(), start_revision, ..Default::default() };
+    let watch = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
+    rig.stream("/etcdserverpb.Watch/Watch", None, &watch)
+}
+
+#[test]
+fn a_stream_that_waits_for_memory_does_not_read_the_log_for_each_message() {
+    let rig = rig();
+    let node = rig.node();
+    let memory = node.budget.claim_anyway(None, 1 << 40);
+    let written = write_ten(&rig);
+    let last = write_ten(&rig);
+    let mut stream = watch_all(&rig, written);
+    let mut revisions = Vec::new();
+    rig.wait_for("a claim that waits", || {
+        read_events(&mut stream, &mut revisions);
+        node.budget.is_waited_for()
+    });
+    // If it read the log it would find out that this is gone.
+    let compact = CompactionRequest { revision: last, physical: true };
+    rig.call::<CompactionResponse>("/etcdserverpb.KV/Compact", None, &compact).expect("compacted");
+    let progress = WatchRequest { request_union: Some(RequestUnion::ProgressRequest(WatchProgressRequest {})) };
+    let poll = |stream: &mut LocalStream| stream.poll_next(&mut Context::from_waker(Waker::noop()));
+    for _ in 0..100 {
+        stream.send(progress.encode_to_vec().into());
+        assert!(poll(&mut stream).is_pending(), "it was read");
+    }
+    drop(memory);
+    let mut canceled = None;
+    rig.wait_for("the end of the watch", || {
+        LateRooms::fire(node);
+        if let Poll::Ready(Ok(message)) = poll(&mut stream) {
+            let message = message.into_whole().expect("as long as it says");
+            canceled = Some(WatchResponse::decode(message).expect("a response of a watch"));
+        }
+        canceled.is_some()
+    });
+    let canceled = canceled.expect("it has come");
+    assert!(canceled.canceled && canceled.compact_revision == last, "{canceled:?}");
+}
+
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_stream_is_not_woken_before_there_is_memory() {
+    let rig = rig();
+    let node = rig.node();
+    let memory = node.budget.claim_anyway(None, 1 << 40);
+    // All places of its host among those that wait are taken.
+    for _ in 0..api::limits::BUDGET_QUEUE_MAX / 4 {
+        node.budget.wait(Pool::of_answer(ANSWER_BYTES as u64), 1, Some(rpc::Address::Unix), drop);
+    }
+    let written = write_ten(&rig);
+    let refusals = || node.budget.usage().iter().map(|pool| pool.refusals).sum::<u64>();
+    let before = refusals();
+    let mut stream = watch_all(&rig, written);
+    let mut revisions = Vec::new();
+    rig.wait_for("a place that is refused", || {
+        read_events(&mut stream, &mut revisions);
+        refusals() > before
+    });
+    let wakes = Arc::new(Wakes::default());
+    let waker = Waker::from(wakes.clone());
+    for _ in 0..3 {
+        assert!(stream.poll_next(&mut Context::from_waker(&waker)).is_pending());
+        LateRooms::fire(node);
+        assert_eq!(wakes.0.load(Ordering::SeqCst), 0, "there is still none");
+    }
+    drop(memory);
+    rig.wait_for("all events", || {
+        LateRooms::fire(node);
+        read_events(&mut stream, &mut revisions);
+        revisions.len() == 10
+    });
+    assert_eq!(revisions, [written; 10]);
 }

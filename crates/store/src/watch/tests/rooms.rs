@@ -25,6 +25,8 @@ struct Client {
     room_bytes: usize,
     held: Arc<AtomicUsize>,
     waits_for: Option<usize>,
+    /// How often it was asked for memory.
+    asked: usize,
 }
 
 struct Held(Arc<AtomicUsize>, AtomicUsize);
@@ -56,12 +58,19 @@ impl Sink for Client {
 
     fn room(&mut self, bytes: usize, waits: bool) -> Option<Arc<dyn Room>> {
         assert!(bytes > WATCH_BYTES_FREE, "{bytes} bytes are asked for");
+        self.asked += 1;
         if bytes > self.room_bytes {
-            self.waits_for = waits.then_some(bytes);
+            if waits {
+                self.waits_for = Some(bytes);
+            }
             return None;
         }
         self.held.fetch_add(bytes, Ordering::SeqCst);
         Some(Arc::new(Held(self.held.clone(), AtomicUsize::new(bytes))))
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.waits_for.is_some_and(|bytes| bytes > self.room_bytes)
     }
 }
 
@@ -192,5 +201,76 @@ fn reading_the_log_goes_on_in_small_steps_without_room() {
         let count = client.responses.len() + client.long.len();
         assert!(responses.contains(&count), "{count} responses");
         assert_eq!(client.events().len(), 300);
+    }
+}
+
+/// How a stream comes to wait.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Place {
+    Live,
+    Joining,
+    Behind,
+}
+
+#[test]
+fn what_waits_for_room_is_measured_once() {
+    for place in [Place::Live, Place::Joining, Place::Behind] {
+        let join_gap_revisions = if place == Place::Joining { 10 } else { 0 };
+        let store = Fake::new(Options { join_gap_revisions, ..Options::default() });
+        let mut client = Client::default();
+        let mut stream = open(&store);
+        let start = if place == Place::Live { 0 } else { 2 };
+        let create = |stream: &mut WatchStream, key: &'static str| {
+            let one = WatchCreateRequest { key: key.into(), start_revision: start, ..Default::default() };
+            stream.create(WatchCreateRequest { watch_id: 9, ..one });
+        };
+        if place == Place::Live {
+            stream.create(everything(start, false));
+            create(&mut stream, "k000");
+        }
+        let first = write(&store, 20, SMALL_BYTES);
+        let last = write(&store, 1, 1);
+        if place != Place::Live {
+            stream.create(everything(start, false));
+            create(&mut stream, "k000");
+        }
+        client.poll(&mut stream);
+        assert!(client.waits_for.is_some() && client.events().is_empty(), "{place:?}");
+        let asked = client.asked;
+        for _ in 0..10 {
+            stream.progress();
+            stream.periodic_progress();
+            stream.cancel(77);
+            stream.refuse("not answered later");
+            assert!(stream.poll(&ORIGIN, 1, &mut client) > 0, "{place:?}: an answer needs no memory");
+            client.poll(&mut stream);
+        }
+        assert_eq!(client.asked, asked, "{place:?}: it is looked at again though nothing has changed");
+
+        // Refused for now: it looks again, and waits again.
+        client.waits_for = None;
+        client.poll(&mut stream);
+        assert!(client.waits_for.is_some() && client.asked > asked, "{place:?}");
+        client.responses.clear();
+
+        // Without the watch that needs the memory, the stream goes on.
+        let mut without = (open(&store), Client::default());
+        if place != Place::Live {
+            without.0.create(everything(start, false));
+            create(&mut without.0, "k000");
+            without.1.poll(&mut without.0);
+            assert!(without.1.waits_for.is_some(), "{place:?}");
+            without.0.cancel(0);
+            without.1.poll(&mut without.0);
+            assert!(without.1.waits_for.is_some(), "{place:?}: what was asked for is still waited for");
+            assert_eq!(without.1.events(), [first, last], "{place:?}");
+        }
+
+        client.room_bytes = usize::MAX;
+        client.waits_for = None;
+        client.poll(&mut stream);
+        let mut wanted = [vec![first; 21], vec![last; 2]].concat();
+        wanted.sort_unstable();
+        assert_eq!(client.events(), wanted, "{place:?}: nothing is lost");
     }
 }
