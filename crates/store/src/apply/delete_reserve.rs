@@ -106,7 +106,7 @@ impl Store {
     }
 
     /// Live keys of ranges that do not overlap.
-    fn live_keys(&self, ranges: &[KeyRange<'_>]) -> u64 {
+    pub(super) fn live_keys(&self, ranges: &[KeyRange<'_>]) -> u64 {
         ranges.iter().map(|range| read(&self.index).count_live(*range)).fold(0, u64::saturating_add)
     }
 

@@ -32,8 +32,8 @@ impl Default for Samples {
 }
 
 impl Store {
-    /// Keys that applying a transaction looks at, in the dearer of its branches. What a deletion of its own looks at once is left out: each
-    /// of those keys is deleted.
+    /// Keys that applying a transaction looks at, in the dearer of its branches. The live keys that it deletes
+    /// itself are left out once: a deletion of any length is allowed.
     pub fn txn_keys(&self, request: &TxnRequest) -> u64 {
         let branch = |ops: &[RequestOp]| {
             let own = OwnPuts::of(ops);
@@ -41,7 +41,7 @@ impl Store {
                 Some(Request::RequestDeleteRange(delete)) => Some(KeyRange::new(&delete.key, &delete.range_end)),
                 _ => None,
             });
-            let once = merged(deleted.collect()).iter().map(|range| self.keys(*range)).fold(0, u64::saturating_add);
+            let once = self.live_keys(&merged(deleted.collect()));
             self.branch_keys(ops, &own, has_span_deleted(ops)).saturating_sub(once)
         };
         self.condition_keys(request).saturating_add(branch(&request.success).max(branch(&request.failure)))

@@ -182,6 +182,10 @@ fn the_keys_that_a_transaction_looks_at_are_counted() {
     node.apply(delete("\0", "\0").raft()).unwrap();
     assert_eq!(keys(&node, &conditions), 300_000);
     assert_eq!(keys(&node, &txn(vec![get(RangeRequest { limit: 9, ..all() }); 7])), 7_000);
+    assert_eq!(keys(&node, &txn(vec![deleted("\0", "\0")])), 1_000, "to delete them again takes a look at each");
+    node.apply(put("key0500", "").raft()).unwrap();
+    assert_eq!(keys(&node, &txn(vec![deleted("\0", "\0")])), 999);
+    node.apply(delete("key0500", "").raft()).unwrap();
     node.apply(compact(node.store.revision()).clone()).unwrap();
     node.apply(put("other", "").raft()).unwrap();
     node.apply(compact(node.store.revision()).clone()).unwrap();
