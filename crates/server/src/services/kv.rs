@@ -339,23 +339,26 @@ fn read_txn(node: &Arc<Node>, call: Call, txn: Permitted<Keys, TimedTxn>, readin
 }
 
 fn write_txn(node: &Arc<Node>, call: Call, txn: Permitted<Keys, TimedTxn>, responder: Responder) {
-    if node.store.txn_keys(&txn.request) > limits::TXN_KEYS_MAX {
+    let keys = node.store.txn_keys(&txn.request);
+    if keys > limits::TXN_KEYS_MAX {
         return refuse(responder, Error::TxnTooManyKeys);
     }
-    let bytes = node.store.txn_answer_bytes(&txn.request);
-    let may_be_too_large = bytes > limits::TXN_ANSWER_BYTES_MAX as u64;
-    let is_heavy = may_be_too_large || node.store.is_heavy_write_txn(&txn.request);
+    let is_heavy = keys > limits::INLINE_SORT_KEYS_MAX as u64 || node.store.is_heavy_write_txn(&txn.request);
     let within = Within::of(call, txn.author(), RaftRequest::Txn);
     weigh(is_heavy, within, node, responder, move |within, node, responder| {
-        if may_be_too_large && node.store.txn_answer_is_too_large(&txn.request) {
-            return refuse(responder, Error::TxnAnswerTooLarge);
-        }
-        let kept = move |node: &Arc<Node>| {
-            let space = node.claim_space(store::txn_cost(&txn.request))?;
-            let headroom = node.claim_headroom(node.store.txn_delete_cost_bytes(&txn.request))?;
-            Ok((Some(headroom), space))
-        };
-        propose_within(bytes, within, node, responder, kept);
+        let bytes = node.store.txn_answer_bytes(&txn.request);
+        let may_be_too_large = bytes > limits::TXN_ANSWER_BYTES_MAX as u64;
+        weigh(may_be_too_large && !is_heavy, within, node, responder, move |within, node, responder| {
+            if may_be_too_large && node.store.txn_answer_is_too_large(&txn.request) {
+                return refuse(responder, Error::TxnAnswerTooLarge);
+            }
+            let kept = move |node: &Arc<Node>| {
+                let space = node.claim_space(store::txn_cost(&txn.request))?;
+                let headroom = node.claim_headroom(node.store.txn_delete_cost_bytes(&txn.request))?;
+                Ok((Some(headroom), space))
+            };
+            propose_within(bytes, within, node, responder, kept);
+        });
     });
 }
 

@@ -50,6 +50,44 @@ fn deletions_of_many_keys_are_weighed_on_slow_threads() {
     assert!(both.contains(&0) && both.iter().sum::<i64>() == keys as i64 - 1, "{both:?}");
 }
 
+#[test]
+fn transactions_that_look_at_many_keys_are_weighed_on_slow_threads() {
+    let rig = Rig::start(&[]);
+    fill(&rig, INLINE_SORT_KEYS_MAX + 2);
+    let _: DeleteRangeResponse = rig.call(DELETE_RANGE, None, &delete("large/".into(), "large0")).expect("deleted");
+    let go_on = occupy_slow_threads(&rig);
+    let get = |revision, limit| {
+        let all = RangeRequest { key: "\0".into(), range_end: "\0".into(), revision, limit, ..Default::default() };
+        let success = vec![put(1), RequestOp { request: Some(Request::RequestRange(all)) }];
+        TxnRequest { success, ..Default::default() }
+    };
+    // What is not live is passed over one by one, at an old revision and now.
+    let many = [get(2, 0), get(0, 1), txn(vec![delete("large/".into(), "large0")])];
+    let begun: Vec<_> = (1..)
+        .zip(&many)
+        .map(|(waiting, txn)| {
+            let begun = rig.begin(TXN, None, txn);
+            rig.wait_for("the slow threads", || rig.node().depth(Class::Slow) == waiting);
+            begun
+        })
+        .collect();
+    // Few keys need not wait.
+    let none = txn(vec![delete("none/".into(), "none0"); 100]);
+    let _: TxnResponse = rig.call(TXN, None, &none).expect("applied");
+    drop(go_on);
+    let pairs: Vec<_> = begun
+        .into_iter()
+        .map(|begun| {
+            let answer: TxnResponse = begun.take().expect("applied");
+            match answer.responses.into_iter().next_back().and_then(|op| op.response) {
+                Some(Response::ResponseRange(range)) => range.kvs.len(),
+                _ => 0,
+            }
+        })
+        .collect();
+    assert_eq!(pairs, [128, 1, 0]);
+}
+
 fn put(value_bytes: usize) -> RequestOp {
     let put = PutRequest { key: "k".into(), value: vec![7; value_bytes].into(), ..Default::default() };
     RequestOp { request: Some(Request::RequestPut(put)) }
