@@ -11,7 +11,7 @@ use api::v3lockpb::{LockRequest, UnlockRequest};
 use api::{Error, limits};
 use budget::Pool;
 use bytes::Bytes;
-use rpc::LocalStream;
+use rpc::{Address, LocalStream};
 use std::task::{Context, Poll, Waker};
 
 /// Length of the longest field of each request, in bytes.
@@ -103,14 +103,18 @@ fn keep_alives_that_wait_are_counted() {
 fn a_stream_of_more_keep_alives_than_its_share_ends() {
     let rig = Rig::start(&["--max-held-bytes=67108864"]);
     rig.cut_off(None);
-    let mut streams: Vec<LocalStream> =
-        (0..8).map(|_| keep_alive(&rig, limits::KEEP_ALIVES_WAITING_MAX as i64)).collect();
     let ended = |stream: &mut LocalStream| match stream.poll_next(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(Err(status)) => Some(status.message),
         _ => None,
     };
-    assert_eq!(ended(&mut streams[0]), None, "there was room for the first");
-    assert_eq!(ended(&mut streams[7]).as_deref(), Some(Error::TooManyRequests.message()));
-    drop(streams);
+    let mut first = keep_alive(&rig, 1_000);
+    assert_eq!(ended(&mut first), None, "there was room for the first");
+    // Something else of the same client has all of its share but for what is left of a step.
+    let mut other = rig.node().budget.request(Address::Unix);
+    let steps = (1..).take_while(|steps| other.resize(steps * limits::BUDGET_FREE_BYTES as u64)).count();
+    assert!(steps > 100, "{steps} steps");
+    let mut second = keep_alive(&rig, 1_000);
+    assert_eq!(ended(&mut second).as_deref(), Some(Error::TooManyRequests.message()));
+    drop((first, second, other));
     rig.wait_for("the end of what was held", || held(&rig) == 0);
 }
