@@ -8,13 +8,13 @@ use crate::runtime::held::HELD_BYTES_SHARE;
 use crate::runtime::shared::Shared;
 
 impl Stream {
-    /// Since when nothing of what is queued has left; `now` if something has since this was asked last.
+    /// Since when nothing has left of what is queued, or nothing was queued; `now` if that has changed since this was asked last.
     pub(crate) fn is_at_a_standstill_since(&mut self, now: Instant) -> Instant {
-        let left = self.out.left();
-        match self.left {
-            Some((before, since)) if before == left => since,
+        let state = (self.out.sent_bytes(), self.out.left() > 0);
+        match self.sent {
+            Some((before, since)) if before == state => since,
             _ => {
-                self.left = Some((left, now));
+                self.sent = Some((state, now));
                 now
             }
         }

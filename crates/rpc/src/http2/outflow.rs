@@ -51,6 +51,8 @@ pub(crate) struct Outflow {
     end: Option<End>,
     /// What a handler sends is no message, but part of a body.
     is_raw: bool,
+    /// How much has left so far.
+    sent_bytes: u64,
     /// What the peer still takes on this stream.
     window: i64,
     /// Less of it than this is not worth a frame that does not end a message.
@@ -132,6 +134,7 @@ impl Outflow {
             room_bytes: limits::STREAM_SEND_BYTES_MAX,
             end: None,
             is_raw: false,
+            sent_bytes: 0,
             window,
             worth: worth(window),
             withholds: false,
@@ -222,7 +225,12 @@ impl Outflow {
         self.queued_bytes.saturating_add(if waits { STREAM_BYTES } else { 0 })
     }
 
-    /// What is left to be sent of what is queued: a number that changes whenever some of it leaves.
+    /// What has left so far of what was queued, without what was taken out by [`Outflow::pop`].
+    pub(crate) fn sent_bytes(&self) -> u64 {
+        self.sent_bytes
+    }
+
+    /// What is left to be sent of what is queued.
     pub(crate) fn left(&self) -> usize {
         self.queued_bytes.saturating_add(self.current.as_ref().map_or(0, Current::len))
     }
@@ -342,6 +350,7 @@ impl Outflow {
             };
             let is_over = current.len() == 0;
             self.window = self.window.saturating_sub(piece.len() as i64);
+            self.sent_bytes = self.sent_bytes.saturating_add(piece.len() as u64);
             self.queued_bytes = self.queued_bytes.saturating_sub(match current.body {
                 Body::Bytes(_) => piece.body.len(),
                 Body::Source { queued, .. } if is_over => queued,

@@ -70,8 +70,8 @@ pub(crate) struct Stream {
     pub(crate) streams: bool,
     /// Memory that the headers take while the request waits, or has a handler.
     pub(crate) head_bytes: usize,
-    /// How much was left to be sent when that was looked at last, and since when.
-    pub(crate) left: Option<(usize, Instant)>,
+    /// How much had left when that was looked at last and whether anything was to be sent, and since when.
+    pub(crate) sent: Option<((u64, bool), Instant)>,
     /// The request is a HEAD, and its response has no body.
     pub(crate) is_head: bool,
 }
@@ -163,7 +163,7 @@ impl Stream {
             waits: false,
             hungers: false,
             head_bytes: 0,
-            left: None,
+            sent: None,
             is_head: false,
         }
     }

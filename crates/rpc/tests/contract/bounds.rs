@@ -2,14 +2,15 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::common::wire::{block, driver, frame, frames, settings, window_update};
-use crate::common::{framed, options, serve};
-use rpc::Limit;
+use crate::common::{Seen, framed, options, serve};
 use rpc::frame::{Head, PREFACE, flag, kind, setting};
 use rpc::hpack::{Encoder, Indexing};
+use rpc::{Driver, Limit};
 
 /// Headers that are a few bytes on the wire and 60 KB in memory, the same ones again and again.
 #[test]
@@ -29,18 +30,20 @@ fn headers_that_come_again_count_each_time() {
     assert!(driver.streams() > 100, "{} streams fit", driver.streams());
 }
 
+/// A client that asks and keeps its windows shut.
+fn ask(method: &str, bytes: &[u8]) -> (Driver, Arc<Seen>) {
+    let (mut driver, seen) = driver(options());
+    driver.feed(&settings(&[(setting::INITIAL_WINDOW_SIZE, 0)]));
+    let headers = block(&mut Encoder::new(), method, &[]);
+    driver.feed(&frame(kind::HEADERS, flag::END_HEADERS, 1, &headers));
+    driver.feed(&frame(kind::DATA, flag::END_STREAM, 1, &framed(bytes)));
+    assert_eq!(driver.streams(), 1);
+    (driver, seen)
+}
+
 /// A client whose window stays shut keeps its connection for as long as nobody else needs the memory.
 #[test]
 fn answers_that_nothing_is_taken_of_end_once_others_wait_for_memory() {
-    let ask = |method: &str, bytes: &[u8]| {
-        let (mut driver, seen) = driver(options());
-        driver.feed(&settings(&[(setting::INITIAL_WINDOW_SIZE, 0)]));
-        let headers = block(&mut Encoder::new(), method, &[]);
-        driver.feed(&frame(kind::HEADERS, flag::END_HEADERS, 1, &headers));
-        driver.feed(&frame(kind::DATA, flag::END_STREAM, 1, &framed(bytes)));
-        assert_eq!(driver.streams(), 1);
-        (driver, seen)
-    };
     let write_timeout = options().write_timeout;
     for (method, bytes, is_much) in [("Whole", "100000", true), ("Parts", "100000", true), ("Whole", "60000", false)] {
         let (mut driver, seen) = ask(method, bytes.as_bytes());
@@ -57,6 +60,53 @@ fn answers_that_nothing_is_taken_of_end_once_others_wait_for_memory() {
         assert_eq!(driver.is_closed(), is_much, "{method} of {bytes} bytes");
         assert_eq!(driver.stats().limit_hits(Limit::WriteProgress), u64::from(is_much));
     }
+}
+
+/// As much waits for it as before each time that it is looked at, since a message comes for each that it takes.
+#[test]
+fn a_slow_client_that_takes_one_message_after_the_other_keeps_its_connection() {
+    let (mut driver, seen) = ask("Count", b"1000 100000");
+    seen.is_short_of_memory.store(true, Ordering::SeqCst);
+    let step = options().write_timeout / 2;
+    let message = framed(&[0; 100_000]).len();
+    for at in 0..8 {
+        driver.tick(at * step);
+        assert!(!driver.is_closed(), "it has taken {at} messages");
+        driver.feed(&window_update(0, message as u32));
+        let output = driver.feed(&window_update(1, message as u32));
+        let taken = frames(&output)
+            .iter()
+            .filter(|(head, _)| head.kind == kind::DATA)
+            .map(|(_, data)| data.len())
+            .sum::<usize>();
+        assert_eq!(taken, message);
+    }
+    // Now it takes no more.
+    driver.tick(8 * step);
+    driver.tick(9 * step);
+    assert!(!driver.is_closed());
+    driver.tick(10 * step);
+    assert!(driver.is_closed());
+}
+
+/// Time in which nothing waited for it is not held against a client.
+#[test]
+fn a_stream_that_was_silent_for_long_has_all_the_time_for_its_next_message() {
+    let (mut driver, seen) = driver(options());
+    driver.feed(&settings(&[(setting::INITIAL_WINDOW_SIZE, 0)]));
+    driver.feed(&frame(kind::HEADERS, flag::END_HEADERS, 1, &block(&mut Encoder::new(), "Chat", &[])));
+    seen.is_short_of_memory.store(true, Ordering::SeqCst);
+    let write_timeout = options().write_timeout;
+    driver.tick(Duration::ZERO);
+    driver.tick(3 * write_timeout);
+    for _ in 0..10 {
+        driver.feed(&frame(kind::DATA, 0, 1, &framed(&[7; 10_000])));
+    }
+    driver.tick(3 * write_timeout);
+    driver.tick(3 * write_timeout + write_timeout / 2);
+    assert!(!driver.is_closed());
+    driver.tick(4 * write_timeout);
+    assert!(driver.is_closed());
 }
 
 /// Streams keep their headers for as long as they like: those that are open go on whatever others hold.
