@@ -58,9 +58,12 @@ impl Budget {
         self.figures(pool).held.load(Ordering::Relaxed)
     }
 
-    /// Whether claims on answers wait.
+    /// Whether claims on answers wait for room that others have. Those of clients that have their share wait for nobody else.
     pub fn is_waited_for(&self) -> bool {
-        [Pool::Short, Pool::Long].iter().any(|pool| self.figures(*pool).waiting.load(Ordering::Relaxed) > 0)
+        let has_large =
+            |pool| self.figures(pool).waiting.load(Ordering::Relaxed) > 0 && lock(&self.state).line(pool).has_large();
+        let is_stalled = |pool| self.figures(pool).is_stalled.load(Ordering::Relaxed);
+        [Pool::Short, Pool::Long].into_iter().any(|pool| is_stalled(pool) || has_large(pool))
     }
 
     /// Takes `bytes` out of a pool if they are there.

@@ -69,6 +69,11 @@ impl Line {
         self.hosts.get(&origin(client)).is_some_and(|host| host.connections.contains_key(&client))
     }
 
+    /// Whether a host waits that asks for more than a share, and had no room.
+    pub(crate) fn has_large(&self) -> bool {
+        self.aside.iter().any(|of| self.hosts.contains_key(of))
+    }
+
     /// Adds a waiter. Returns the one that must go, if any: if its host has a quarter of the places already, this one; if all places are
     /// taken, the newest of the host with most.
     pub(crate) fn add(&mut self, waiter: Waiter) -> Option<Waiter> {

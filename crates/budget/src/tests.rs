@@ -93,6 +93,31 @@ fn one_client_keeps_no_other_waiting() {
 }
 
 #[test]
+fn a_client_that_waits_for_itself_is_no_shortage() {
+    let budget = running(FOREVER);
+    let take = |host, port| budget.try_claim(Pool::Long, 8 * MIB, client(host, port)).expect("room");
+    let one = take(1, 0);
+    let own = waiting(&budget, Pool::Long, MIB, client(1, 0));
+    assert!(!budget.is_waited_for(), "its connection has its share");
+    let two = take(1, 1);
+    let of_host = waiting(&budget, Pool::Long, MIB, client(1, 2));
+    assert!(!budget.is_waited_for(), "its host has");
+    let large = waiting(&budget, Pool::Long, 20 * MIB, client(2, 0));
+    while !budget.is_waited_for() {
+        std::thread::yield_now();
+    }
+    drop((one, two));
+    let three = [own, of_host, large].map(|told| told.recv().expect("an answer").expect("a claim"));
+    drop(three);
+    let full = [(1, 0), (1, 1), (2, 0), (2, 1)].map(|(host, port)| take(host, port));
+    let small = waiting(&budget, Pool::Long, MIB, client(3, 0));
+    assert!(budget.is_waited_for(), "others have all");
+    drop(full);
+    small.recv().expect("an answer").expect("a claim");
+    budget.stop();
+}
+
+#[test]
 fn nobody_waits_behind_one_that_asks_for_a_whole_pool() {
     let budget = running(FOREVER);
     let full: Vec<Claim> = [(1, 0), (1, 1), (2, 0), (2, 1)]

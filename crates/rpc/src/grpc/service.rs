@@ -87,7 +87,7 @@ pub trait Service: Send + Sync + 'static {
     /// of them was given. Called on the thread of the connections, for each batch.
     fn sent(&self, _answers: u64, _took: Duration) {}
 
-    /// Whether calls wait for memory that the answers to others take. Then connections are closed that let nothing through of what they
+    /// Whether calls wait for memory that the answers to others take, not only for those of their own client. Then connections are closed that let nothing through of what they
     /// have asked for.
     fn is_short_of_memory(&self) -> bool {
         false
