@@ -44,6 +44,8 @@ func TestPeerCalls(t *testing.T) {
 		cluster.Run()
 		// Only the leader knows the time of leases.
 		asked := cluster.Leader()
+		// A leader raises it some time after it was elected.
+		clusterVersion(t, cluster.Members, "3.7.0")
 		pages := map[string]page{}
 		for _, path := range []string{
 			"/members", "/version", "/downgrade/enabled", "/nothing", "/members/promote/1", "/leases", "/members/hashkv",

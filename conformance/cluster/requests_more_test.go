@@ -14,12 +14,12 @@ import (
 )
 
 // clusterVersion waits until every member is of this version.
-func clusterVersion(t *testing.T, in *insider, version string) {
+func clusterVersion(t *testing.T, members []*harness.Server, version string) {
 	t.Helper()
 	var seen []string
 	for deadline := time.Now().Add(60 * time.Second); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
 		seen = nil
-		for _, member := range in.cluster.Members {
+		for _, member := range members {
 			var versions struct{ Etcdcluster string }
 			_, text := get(t, member.URL("/version"))
 			if err := json.Unmarshal([]byte(text), &versions); err != nil {
@@ -40,7 +40,7 @@ func TestDowngradeOfBothKinds(t *testing.T) {
 	t.Parallel()
 	cluster := mixed(t)
 	in := newInsider(t, cluster)
-	clusterVersion(t, in, "3.7.0")
+	clusterVersion(t, cluster.Members, "3.7.0")
 	for number, kind := range []harness.Kind{harness.Etcd, harness.Subject()} {
 		lead(t, cluster, number)
 		for asked := range 2 {
@@ -54,7 +54,7 @@ func TestDowngradeOfBothKinds(t *testing.T) {
 			}
 			ask(client, clientv3.DowngradeValidate, "3.6.0")
 			ask(client, clientv3.DowngradeEnable, "3.6.0")
-			clusterVersion(t, in, "3.6.0")
+			clusterVersion(t, cluster.Members, "3.6.0")
 			in.same("a downgrade " + name)
 			for member, status := range in.status() {
 				if !status.DowngradeInfo.GetEnabled() || status.DowngradeInfo.GetTargetVersion() != "3.6.0" {
@@ -72,7 +72,7 @@ func TestDowngradeOfBothKinds(t *testing.T) {
 			fillSome(t, client, name)
 			in.same("writes after a downgrade " + name)
 			ask(other, clientv3.DowngradeCancel, "")
-			clusterVersion(t, in, "3.7.0")
+			clusterVersion(t, cluster.Members, "3.7.0")
 			fillSome(t, other, name)
 			in.same("no downgrade any more, " + name)
 		}
