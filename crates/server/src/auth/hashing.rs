@@ -10,8 +10,9 @@ use std::io;
 use std::sync::Arc;
 use store::Password;
 
-/// Jobs that may wait. With more, the last one would wait for seconds.
-const QUEUE_MAX: usize = 64;
+/// Entries of the queue to the threads. Those of jobs that `bcrypt-late` has finished stay until a thread gets a
+/// processor, so there is room for more of them than jobs may wait.
+const QUEUE_MAX: usize = 1_024;
 /// bcrypt uses only this many bytes of a password.
 pub(super) const PASSWORD_BYTES_MAX: usize = 72;
 
@@ -37,26 +38,25 @@ pub(crate) enum HashError {
 
 impl Hashing {
     pub(super) fn start(cost: u32) -> io::Result<Hashing> {
-        let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get()).div_ceil(2);
         let nobodys = nobodys(cost).into();
-        Ok(Hashing { pool: SlowPool::start("bcrypt", threads, QUEUE_MAX)?, late: Late::start()?, cost, nobodys })
+        Ok(Hashing { pool: SlowPool::start("bcrypt", threads(), QUEUE_MAX)?, late: Late::start()?, cost, nobodys })
     }
 
     /// Runs `job` on one of the threads; false if too many wait. It may run on two of them at the same time.
     pub(super) fn run(&self, job: impl Fn() + Send + Sync + 'static) -> bool {
-        let job = Job::new(job);
-        let own = job.clone();
-        let queued = self.pool.try_run(move || {
+        let Some(job) = self.late.watch(Job::new(job)) else { return false };
+        // If the queue is full, these threads have had no processor for long, and `bcrypt-late` runs the job.
+        self.pool.try_run(move || {
             thread_local!(static LOWERED: Cell<bool> = const { Cell::new(false) });
             if !LOWERED.replace(true) {
                 yield_cpu::yield_to_all();
             }
-            own.run();
+            // A job that is finished is gone.
+            if let Some(job) = job.upgrade() {
+                job.run();
+            }
         });
-        if queued {
-            self.late.watch(job);
-        }
-        queued
+        true
     }
 
     /// Hashes a password into its stored form. `then` is called once; if the password cannot be hashed, it is called at
@@ -96,6 +96,11 @@ impl Hashing {
             then.call(Err(HashError::Busy));
         }
     }
+}
+
+/// One thread for two processors.
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get()).div_ceil(2)
 }
 
 /// A hash that takes as long as any other to verify, and that no password matches. It is not computed from a password:
@@ -139,7 +144,64 @@ impl<T> Once<T> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::late::WAITING_MAX;
     use super::*;
+    use contain::lock;
+    use std::sync::Mutex;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn jobs_that_the_late_thread_has_finished_take_no_place() {
+        let hashing = Hashing::start(4).expect("threads");
+        let (gate, password) = (Arc::new(Mutex::new(())), Arc::new(()));
+        let closed = lock(&gate);
+        // The threads that take only idle time get stuck in the first job that they come to.
+        let (done, finished) = channel();
+        let run = || {
+            let (gate, password, done) = (gate.clone(), password.clone(), Mutex::new(done.clone()));
+            hashing.run(move || {
+                let _password = &password;
+                if std::thread::current().name() == Some("bcrypt-late") {
+                    lock(&done).send(()).expect("somebody listens");
+                } else {
+                    drop(lock(&gate));
+                }
+            })
+        };
+        for _ in 0..3 {
+            assert!((0..WAITING_MAX).all(|_| run()), "there is a place for each");
+            assert_eq!(finished.iter().take(WAITING_MAX).count(), WAITING_MAX);
+        }
+        // The thread lets go of the last job after it has said so; those that are stuck hold one each.
+        while Arc::strong_count(&password) > 1 + threads() {
+            std::thread::yield_now();
+        }
+        drop(closed);
+    }
+
+    #[test]
+    fn so_many_may_wait() {
+        let hashing = Hashing::start(4).expect("threads");
+        let gate = Arc::new(Mutex::new(()));
+        let closed = lock(&gate);
+        let (done, finished) = channel();
+        let run = || {
+            let (gate, done) = (gate.clone(), Mutex::new(done.clone()));
+            hashing.run(move || {
+                drop(lock(&gate));
+                // The last ones may end after the test.
+                lock(&done).send(()).ok();
+            })
+        };
+        let taken = (0..).take_while(|_| run()).count();
+        assert!((WAITING_MAX..=WAITING_MAX + threads() + 1).contains(&taken), "{taken}");
+        drop(closed);
+        // Some may be run twice.
+        assert_eq!(finished.iter().take(taken).count(), taken);
+        while !run() {
+            std::thread::yield_now();
+        }
+    }
 
     #[test]
     fn nobody_s_hash_is_looked_at() {

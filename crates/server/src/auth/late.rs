@@ -8,9 +8,11 @@ use crate::system::thread_time;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+/// Jobs that may wait. With more, the last one would wait for seconds.
+pub(super) const WAITING_MAX: usize = 64;
 /// A job is late when it is not finished this long after it was queued. etcd's tools wait two seconds for a login.
 const LATE: Duration = Duration::from_millis(200);
 /// The thread rests this many times the processor time that it took.
@@ -19,18 +21,20 @@ const REST_FACTOR: u32 = 4;
 /// A job that two threads may compute at the same time. Its result counts once.
 pub(super) struct Job {
     compute: Box<dyn Fn() + Send + Sync>,
+    is_begun: AtomicBool,
     is_done: AtomicBool,
 }
 
 impl Job {
     /// `compute` keeps the first result.
     pub(super) fn new(compute: impl Fn() + Send + Sync + 'static) -> Arc<Job> {
-        Arc::new(Job { compute: Box::new(compute), is_done: AtomicBool::new(false) })
+        Arc::new(Job { compute: Box::new(compute), is_begun: AtomicBool::new(false), is_done: AtomicBool::new(false) })
     }
 
     /// Computes it, unless that is done.
     pub(super) fn run(&self) {
         if !self.is_done() {
+            self.is_begun.store(true, Ordering::Relaxed);
             (self.compute)();
             self.is_done.store(true, Ordering::Release);
         }
@@ -41,7 +45,8 @@ impl Job {
     }
 }
 
-/// The thread, and the jobs that may become late. Dropping it ends the thread.
+/// The thread, and all jobs that are not finished. The threads of bcrypt hold a job only while they compute it: one that is
+/// finished before they get to it leaves no password in their queue. Dropping it ends the thread.
 pub(super) struct Late(Arc<Shared>);
 
 #[derive(Default)]
@@ -71,13 +76,19 @@ impl Late {
         Ok(Late(shared))
     }
 
-    /// Looks after a job that was just queued.
-    pub(super) fn watch(&self, job: Arc<Job>) {
+    /// Keeps a job until it is finished, for a thread that takes it up; `None` if too many wait.
+    pub(super) fn watch(&self, job: Arc<Job>) -> Option<Weak<Job>> {
+        let weak = Arc::downgrade(&job);
         let mut state = contain::lock(&self.0.state);
         // Finished ones are let go at once: they hold passwords.
         state.jobs.retain(|(_, job)| !job.is_done());
+        let waiting = state.jobs.iter().filter(|(_, job)| !job.is_begun.load(Ordering::Relaxed)).count();
+        if waiting >= WAITING_MAX {
+            return None;
+        }
         state.jobs.push_back((Instant::now(), job));
         self.0.changed.notify_one();
+        Some(weak)
     }
 }
 
@@ -118,7 +129,8 @@ mod tests {
         let late = Late::start().expect("a thread");
         for number in [1, 2] {
             let done = Mutex::new(done.clone());
-            late.watch(Job::new(move || contain::lock(&done).send(number).expect("somebody listens")));
+            let job = Job::new(move || contain::lock(&done).send(number).expect("somebody listens"));
+            late.watch(job).expect("few wait");
         }
         assert_eq!((computed.recv(), computed.recv()), (Ok(1), Ok(2)));
     }
@@ -127,11 +139,11 @@ mod tests {
     fn what_is_finished_is_let_go() {
         let late = Late::start().expect("a thread");
         let job = Job::new(|| ());
-        late.watch(job.clone());
+        late.watch(job.clone()).expect("few wait");
         job.run();
         let (done, computed) = channel();
         let done = Mutex::new(done);
-        late.watch(Job::new(move || contain::lock(&done).send(()).expect("somebody listens")));
+        late.watch(Job::new(move || contain::lock(&done).send(()).expect("somebody listens"))).expect("few wait");
         assert_eq!(Arc::strong_count(&job), 1);
         assert_eq!(computed.recv(), Ok(()));
     }
