@@ -1,5 +1,6 @@
 """What the tests of a run came to, read from what their runners print, and how two runs differ."""
 
+import json
 import re
 import xml.etree.ElementTree as xml
 from collections import Counter
@@ -14,6 +15,7 @@ Outcomes = dict[str, str]
 _GO = re.compile(r"--- (PASS|FAIL|SKIP): (\S+) \(")
 _CARGO = re.compile(r"^test (\S+)(?: - should panic)? \.\.\. (?:(ignored)\b.*|(?:.*\b)?(ok|FAILED)\s*)$", re.MULTILINE)
 _WORDS = {"PASS": PASSED, "FAIL": FAILED, "SKIP": SKIPPED, "ok": PASSED, "FAILED": FAILED, "ignored": SKIPPED}
+_BEHAVE = {"passed": PASSED, "skipped": SKIPPED}
 
 
 def of_go(output: str, package: str) -> Outcomes:
@@ -38,6 +40,22 @@ def of_junit(path: Path) -> Outcomes:
             outcome = SKIPPED
         if outcomes.get(name) != FAILED:
             outcomes[name] = outcome
+    return outcomes
+
+
+def of_behave(path: Path) -> Outcomes:
+    """Scenarios of a report of behave in JSON, and each feature as a whole, which fails with what runs after its scenarios too. A report that
+    does not end has nothing."""
+    outcomes: Outcomes = {}
+    try:
+        features = json.loads(path.read_text())
+    except ValueError:
+        return {}
+    for feature in features:
+        name = feature["name"]
+        outcomes[name] = _BEHAVE.get(feature["status"], FAILED)
+        scenarios = (element for element in feature.get("elements", []) if element["type"] == "scenario")
+        outcomes |= {f"{name}: {scenario['name']}": _BEHAVE.get(scenario["status"], FAILED) for scenario in scenarios}
     return outcomes
 
 

@@ -4,7 +4,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from outcomes import FAILED, PASSED, SKIPPED, Comparison, counts, of_cargo, of_go, of_junit
+from outcomes import FAILED, PASSED, SKIPPED, Comparison, counts, of_behave, of_cargo, of_go, of_junit
 
 
 class Outputs(unittest.TestCase):
@@ -26,6 +26,22 @@ class Outputs(unittest.TestCase):
             path = Path(folder) / "report.xml"
             path.write_text(report)
             self.assertEqual(of_junit(path), {"c: a": PASSED, "c: b": FAILED, "c: d": SKIPPED, "c: e": FAILED})
+
+    def test_behave(self):
+        report = """[
+            {"name": "f", "status": "failed", "elements": [
+                {"type": "background", "name": ""}, {"type": "scenario", "name": "a", "status": "passed"}, {"type": "scenario", "name": "b", "status": "skipped"}]},
+            {"name": "g", "status": "failed", "elements": [
+                {"type": "scenario", "name": "a", "status": "failed"}, {"type": "scenario", "name": "c", "status": "untested"}]},
+            {"name": "h", "status": "skipped"}, {"name": "i", "status": "passed", "elements": []}]"""
+        # What runs after its scenarios failed in `f`.
+        expected = {"f": FAILED, "f: a": PASSED, "f: b": SKIPPED, "g": FAILED, "g: a": FAILED, "g: c": FAILED, "h": SKIPPED, "i": PASSED}
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "report.json"
+            path.write_text(report)
+            self.assertEqual(of_behave(path), expected)
+            path.write_text(report[:200])
+            self.assertEqual(of_behave(path), {})
 
 
 class Comparisons(unittest.TestCase):
