@@ -4,7 +4,7 @@ use crate::claim::Claim;
 use crate::figures::{Figures, PoolUsage};
 use crate::line::{Line, Verdict, Waiter};
 use crate::pool::Pool;
-use crate::shares::{Shares, host_share};
+use crate::shares::{Shares, UsedUp, host_share, origin};
 use api::{Error, limits};
 use contain::lock;
 use rpc::Address;
@@ -58,12 +58,23 @@ impl Budget {
         self.figures(pool).held.load(Ordering::Relaxed)
     }
 
-    /// Whether claims on answers wait for room that others have. Those of clients that have their share wait for nobody else.
-    pub fn is_waited_for(&self) -> bool {
-        let has_large =
-            |pool| self.figures(pool).waiting.load(Ordering::Relaxed) > 0 && lock(&self.state).line(pool).has_large();
-        let is_stalled = |pool| self.figures(pool).is_stalled.load(Ordering::Relaxed);
-        [Pool::Short, Pool::Long].into_iter().any(|pool| is_stalled(pool) || has_large(pool))
+    /// Whether claims on answers wait for room that `client` may have: for that of anybody, or for that of its host, which has its share
+    /// while the connection that waits does not. A connection that has its own waits for nobody else.
+    pub fn is_waited_for(&self, client: Address) -> bool {
+        let is_wanted = |pool| {
+            let figures = self.figures(pool);
+            if figures.is_stalled.load(Ordering::Relaxed) {
+                return true;
+            }
+            if figures.waiting.load(Ordering::Relaxed) == 0 {
+                return false;
+            }
+            let mut state = lock(&self.state);
+            let next = state.line(pool).next_of(origin(Some(client))).map(|waiter| (waiter.bytes, waiter.client));
+            state.line(pool).has_large()
+                || next.is_some_and(|(bytes, next)| self.used_up(&state, pool, bytes, next) == Some(UsedUp::Host))
+        };
+        [Pool::Short, Pool::Long].into_iter().any(is_wanted)
     }
 
     /// Takes `bytes` out of a pool if they are there.
@@ -167,7 +178,7 @@ impl Budget {
         } else {
             // Other claims have to wait for this one, unless it waits for its own client alone or asks for more than a share.
             let is_large = bytes > host_share(pool.shared(self.bytes_max));
-            if !is_large && !self.has_its_share(&state, pool, bytes, client) {
+            if !is_large && self.used_up(&state, pool, bytes, client).is_none() {
                 self.figures(pool).is_stalled.store(true, Ordering::Relaxed);
             }
             self.figures(pool).waits.fetch_add(1, Ordering::Relaxed);
@@ -190,17 +201,13 @@ impl Budget {
 
     /// Takes `bytes` of a pool on behalf of `client`, if neither its connection nor its host has its share.
     fn grant(self: &Arc<Self>, state: &mut State, pool: Pool, bytes: u64, client: Option<Address>) -> Verdict {
-        let shared = pool.shared(self.bytes_max);
-        if let Some(client) = client {
-            if !state.shares.connection_may_have(pool, client, bytes, 0, shared) {
-                return Verdict::Connection;
-            }
-            if !state.shares.host_may_have(pool, client, bytes, 0, shared) {
-                return Verdict::Host;
-            }
+        match self.used_up(state, pool, bytes, client) {
+            Some(UsedUp::Connection) => return Verdict::Connection,
+            Some(UsedUp::Host) => return Verdict::Host,
+            None => {}
         }
         if !self.take(pool, bytes) {
-            return if bytes > host_share(shared) { Verdict::Large } else { Verdict::Full };
+            return if bytes > host_share(pool.shared(self.bytes_max)) { Verdict::Large } else { Verdict::Full };
         }
         let noted = if client.is_some() { bytes } else { 0 };
         if let Some(client) = client {
@@ -209,13 +216,9 @@ impl Budget {
         Verdict::Granted(self.had(pool, bytes, noted, client))
     }
 
-    /// Whether a client has its share, and so waits for its own answers to be taken.
-    fn has_its_share(&self, state: &State, pool: Pool, bytes: u64, client: Option<Address>) -> bool {
-        let shared = pool.shared(self.bytes_max);
-        client.is_some_and(|client| {
-            !state.shares.connection_may_have(pool, client, bytes, 0, shared)
-                || !state.shares.host_may_have(pool, client, bytes, 0, shared)
-        })
+    /// The share, if any, that has no room for a new claim: who has it waits until something of it is released.
+    fn used_up(&self, state: &State, pool: Pool, bytes: u64, client: Option<Address>) -> Option<UsedUp> {
+        client.and_then(|client| state.shares.used_up(pool, client, bytes, 0, pool.shared(self.bytes_max)))
     }
 
     /// Gives back `bytes`, of which `noted` are on the account of `client`.

@@ -63,9 +63,7 @@ impl Claim {
         let Some(client) = self.client else { return budget.take(pool, more) };
         let shared = pool.shared(budget.bytes_max);
         let mut state = lock(&budget.state);
-        let may_have = state.shares.connection_may_have(pool, client, more, self.noted, shared)
-            && state.shares.host_may_have(pool, client, more, self.noted, shared);
-        if !may_have || !budget.take(pool, more) {
+        if state.shares.used_up(pool, client, more, self.noted, shared).is_some() || !budget.take(pool, more) {
             return false;
         }
         state.shares.note(pool, client, more);

@@ -74,6 +74,12 @@ impl Line {
         self.aside.iter().any(|of| self.hosts.contains_key(of))
     }
 
+    /// The claim of a host that is next. If its host has its share, connections that have theirs come after it or have left the turns.
+    pub(crate) fn next_of(&self, of: Origin) -> Option<&Waiter> {
+        let host = self.hosts.get(&of)?;
+        host.connections.get(host.turns.front()?)?.waiters.front()
+    }
+
     /// Adds a waiter. Returns the one that must go, if any: if its host has a quarter of the places already, this one; if all places are
     /// taken, the newest of the host with most.
     pub(crate) fn add(&mut self, waiter: Waiter) -> Option<Waiter> {

@@ -11,16 +11,24 @@ pub(crate) struct Shares {
     by_host: HashMap<(Pool, Origin), u64>,
 }
 
-impl Shares {
-    /// Whether a connection may have `bytes` more of a pool that shares `most`, for a claim that has `own` already. A connection that
-    /// holds nothing else may have as much as one answer takes.
-    pub(crate) fn connection_may_have(&self, pool: Pool, client: Address, bytes: u64, own: u64, most: u64) -> bool {
-        fits(self.by_client.get(&(pool, client)), bytes, own, most / 4)
-    }
+/// Whose share is used up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UsedUp {
+    /// The connection's: only what it holds itself can make room.
+    Connection,
+    /// Its host's, but not its own: other clients may be behind the same address.
+    Host,
+}
 
-    /// The same of its host.
-    pub(crate) fn host_may_have(&self, pool: Pool, client: Address, bytes: u64, own: u64, most: u64) -> bool {
-        fits(self.by_host.get(&(pool, origin(Some(client)))), bytes, own, host_share(most))
+impl Shares {
+    /// The share, if any, that has no room for `bytes` more of a pool that shares `most`, for a claim that has `own` already. A
+    /// connection or host that holds nothing else may have as much as one answer takes.
+    pub(crate) fn used_up(&self, pool: Pool, client: Address, bytes: u64, own: u64, most: u64) -> Option<UsedUp> {
+        if !fits(self.by_client.get(&(pool, client)), bytes, own, most / 4) {
+            return Some(UsedUp::Connection);
+        }
+        let of_host = self.by_host.get(&(pool, origin(Some(client))));
+        if fits(of_host, bytes, own, host_share(most)) { None } else { Some(UsedUp::Host) }
     }
 
     pub(crate) fn note(&mut self, pool: Pool, client: Address, bytes: u64) {

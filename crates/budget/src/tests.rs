@@ -34,6 +34,10 @@ fn waiting(budget: &Arc<Budget>, pool: Pool, bytes: u64, client: Option<Address>
     told
 }
 
+fn is_waited_for(budget: &Budget, host: u8) -> bool {
+    budget.is_waited_for(client(host, 9_999).expect("an address"))
+}
+
 const FOREVER: Duration = Duration::from_secs(3_600);
 
 #[test]
@@ -98,22 +102,42 @@ fn a_client_that_waits_for_itself_is_no_shortage() {
     let take = |host, port| budget.try_claim(Pool::Long, 8 * MIB, client(host, port)).expect("room");
     let one = take(1, 0);
     let own = waiting(&budget, Pool::Long, MIB, client(1, 0));
-    assert!(!budget.is_waited_for(), "its connection has its share");
+    assert!(!is_waited_for(&budget, 1), "its connection has its share");
     let two = take(1, 1);
-    let of_host = waiting(&budget, Pool::Long, MIB, client(1, 2));
-    assert!(!budget.is_waited_for(), "its host has");
     let large = waiting(&budget, Pool::Long, 20 * MIB, client(2, 0));
-    while !budget.is_waited_for() {
+    while !is_waited_for(&budget, 3) {
         std::thread::yield_now();
     }
     drop((one, two));
-    let three = [own, of_host, large].map(|told| told.recv().expect("an answer").expect("a claim"));
-    drop(three);
+    let both = [own, large].map(|told| told.recv().expect("an answer").expect("a claim"));
+    drop(both);
     let full = [(1, 0), (1, 1), (2, 0), (2, 1)].map(|(host, port)| take(host, port));
     let small = waiting(&budget, Pool::Long, MIB, client(3, 0));
-    assert!(budget.is_waited_for(), "others have all");
+    assert!(is_waited_for(&budget, 1) && is_waited_for(&budget, 4), "others have all");
     drop(full);
     small.recv().expect("an answer").expect("a claim");
+    budget.stop();
+}
+
+/// A host may be many clients, behind one address: what two of them hoard keeps the others of it waiting, and nobody else.
+#[test]
+fn clients_of_one_host_wait_for_those_of_it_that_hold_its_share() {
+    let budget = running(FOREVER);
+    let hoards = [0, 1].map(|port| budget.try_claim(Pool::Long, 8 * MIB, client(1, port)).expect("room"));
+    let own = waiting(&budget, Pool::Long, MIB, client(1, 0));
+    // Granted to another host, so the one before it was looked at.
+    drop(waiting(&budget, Pool::Long, 8 * MIB, client(2, 0)).recv().expect("an answer").expect("a claim"));
+    assert!(!is_waited_for(&budget, 1), "it waits for its own connection");
+    let neighbour = waiting(&budget, Pool::Long, MIB, client(1, 2));
+    assert!(is_waited_for(&budget, 1), "its own connection holds nothing");
+    assert!(!is_waited_for(&budget, 2), "those of another host hold nothing that it could be given");
+    // The service closes one of the two.
+    let [first, second] = hoards;
+    drop(second);
+    neighbour.recv().expect("an answer").expect("a claim");
+    drop(first);
+    own.recv().expect("an answer").expect("a claim");
+    assert!(!is_waited_for(&budget, 1), "nobody waits");
     budget.stop();
 }
 

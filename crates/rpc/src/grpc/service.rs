@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use crate::{HttpResponder, Metadata, Outbound, Peer, RequestBody, Responder, Status, StreamWaker};
+use crate::{Address, HttpResponder, Metadata, Outbound, Peer, RequestBody, Responder, Status, StreamWaker};
 
 /// How many messages each side of a method sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,9 +87,9 @@ pub trait Service: Send + Sync + 'static {
     /// of them was given. Called on the thread of the connections, for each batch.
     fn sent(&self, _answers: u64, _took: Duration) {}
 
-    /// Whether calls wait for memory that the answers to others take, not only for those of their own client. Then connections are closed that let nothing through of what they
-    /// have asked for.
-    fn is_short_of_memory(&self) -> bool {
+    /// Whether calls wait for memory that the answers to `client` may take, a call of another connection at least. Then the connection of
+    /// `client` is closed if it lets nothing through of what it has asked for.
+    fn is_short_of_memory(&self, _client: Address) -> bool {
         false
     }
 

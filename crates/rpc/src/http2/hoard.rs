@@ -27,7 +27,8 @@ impl Stream {
 }
 
 impl Http2 {
-    /// Whether a stream holds more than a little and has let nothing through for as long as a client may, while others wait for memory.
+    /// Whether a stream holds more than a little and has let nothing through for as long as a client may, while others wait for
+    /// memory that it may have.
     pub(crate) fn hoards(&mut self, shared: &Shared) -> bool {
         if self.held_bytes.saturating_add(self.streamed_bytes) <= HELD_BYTES_SHARE {
             return false;
@@ -35,6 +36,6 @@ impl Http2 {
         // All are looked at, so that the time of each is known once it matters.
         let (now, most) = (shared.now, shared.options.write_timeout);
         let hoarding = self.streams.iter_mut().filter_map(|(_, stream)| stream.hoards(now, most).then_some(())).count();
-        hoarding > 0 && shared.service.is_short_of_memory()
+        hoarding > 0 && shared.service.is_short_of_memory(self.peer.address)
     }
 }

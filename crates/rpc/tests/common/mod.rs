@@ -112,7 +112,7 @@ impl Service for Echo {
         Ok(Box::new(Handler { path, seen: self.0.clone(), left: 0, size: 0, sum: 0, held: 0 }))
     }
 
-    fn is_short_of_memory(&self) -> bool {
+    fn is_short_of_memory(&self, _client: rpc::Address) -> bool {
         self.0.is_short_of_memory.load(Ordering::SeqCst)
     }
 

@@ -57,7 +57,7 @@ use api::unread;
 use bytes::Bytes;
 use lock_queue::LockQueue;
 use methods::{Rpc, begin, find, serve};
-use rpc::{Call, HttpResponder, Method, RequestBody, Responder, Service, Status, StreamCall, StreamHandler};
+use rpc::{Address, Call, HttpResponder, Method, RequestBody, Responder, Service, Status, StreamCall, StreamHandler};
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -227,8 +227,8 @@ impl Service for Services {
         self.node.metrics.stages.send.observe_many(took, answers);
     }
 
-    fn is_short_of_memory(&self) -> bool {
-        self.node.budget.is_waited_for()
+    fn is_short_of_memory(&self, client: Address) -> bool {
+        self.node.budget.is_waited_for(client)
     }
 
     fn turned_away(&self, why: &dyn fmt::Display) {

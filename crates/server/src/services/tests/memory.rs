@@ -118,7 +118,7 @@ fn events_without_room_come_in_order_once_there_is_some() {
     let mut revisions = Vec::new();
     rig.wait_for("a claim that waits", || {
         read_events(&mut stream, &mut revisions);
-        node.budget.is_waited_for()
+        node.budget.is_waited_for(rpc::Address::Unix)
     });
     assert!(revisions.is_empty() && node.budget.held(Pool::Long) == held, "nothing is built");
     drop(memory);
@@ -158,7 +158,7 @@ fn a_stream_that_waits_for_memory_does_not_read_the_log_for_each_message() {
     let mut revisions = Vec::new();
     rig.wait_for("a claim that waits", || {
         read_events(&mut stream, &mut revisions);
-        node.budget.is_waited_for()
+        node.budget.is_waited_for(rpc::Address::Unix)
     });
     // If it read the log it would find out that this is gone.
     let compact = CompactionRequest { revision: last, physical: true };
