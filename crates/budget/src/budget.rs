@@ -4,6 +4,7 @@ use crate::claim::Claim;
 use crate::figures::{Figures, PoolUsage};
 use crate::line::{Line, Verdict, Waiter};
 use crate::pool::Pool;
+use crate::refusals::Refusals;
 use crate::shares::{Shares, UsedUp, host_share, origin};
 use api::{Error, limits};
 use contain::lock;
@@ -19,6 +20,7 @@ pub(crate) struct State {
     /// When claims that waited for too long were last looked for.
     looked: Option<Instant>,
     pub(crate) shares: Shares,
+    refusals: Refusals,
     stopped: bool,
 }
 
@@ -58,23 +60,39 @@ impl Budget {
         self.figures(pool).held.load(Ordering::Relaxed)
     }
 
-    /// Whether claims on answers wait for room that `client` may have: for that of anybody, or for that of its host, which has its share
-    /// while the connection that waits does not. A connection that has its own waits for nobody else.
+    /// Whether claims on answers wait for room that `client` may have, or were refused for lack of it a moment ago: of that of anybody,
+    /// or of that of its host, which has its share while the connection that claims does not. A connection that has its own share needs
+    /// nobody else's.
     pub fn is_waited_for(&self, client: Address) -> bool {
+        const ANSWERS: [Pool; 2] = [Pool::Short, Pool::Long];
+        if ANSWERS.into_iter().any(|pool| self.figures(pool).is_stalled.load(Ordering::Relaxed)) {
+            return true;
+        }
+        let of = origin(Some(client));
+        let mut state = lock(&self.state);
         let is_wanted = |pool| {
-            let figures = self.figures(pool);
-            if figures.is_stalled.load(Ordering::Relaxed) {
-                return true;
-            }
-            if figures.waiting.load(Ordering::Relaxed) == 0 {
-                return false;
-            }
-            let mut state = lock(&self.state);
-            let next = state.line(pool).next_of(origin(Some(client))).map(|waiter| (waiter.bytes, waiter.client));
-            state.line(pool).has_large()
-                || next.is_some_and(|(bytes, next)| self.used_up(&state, pool, bytes, next) == Some(UsedUp::Host))
+            let line = state.line(pool);
+            let (has_large, next) = (line.has_large(), line.next_of(of).map(|waiter| (waiter.bytes, waiter.client)));
+            has_large || next.is_some_and(|(bytes, next)| self.used_up(&state, pool, bytes, next) == Some(UsedUp::Host))
         };
-        [Pool::Short, Pool::Long].into_iter().any(is_wanted)
+        ANSWERS.into_iter().any(is_wanted) || state.refusals.are_recent(of, Instant::now())
+    }
+
+    /// Counts a claim that [`Budget::try_claim`] refused, and that does not wait. For a while it shows like one that does that room is
+    /// wanted.
+    pub fn refused(&self, pool: Pool, bytes: u64, client: Address) {
+        self.figures(pool).refusals.fetch_add(1, Ordering::Relaxed);
+        self.note_refusal(pool, bytes, 0, client);
+    }
+
+    /// Notes that room was wanted for `bytes` more of a claim that has `own` on the account of `client`.
+    pub(crate) fn note_refusal(&self, pool: Pool, bytes: u64, own: u64, client: Address) {
+        let mut state = lock(&self.state);
+        match state.shares.used_up(pool, client, bytes, own, pool.shared(self.bytes_max)) {
+            Some(UsedUp::Connection) => {}
+            Some(UsedUp::Host) => state.refusals.note_host(origin(Some(client)), Instant::now()),
+            None => state.refusals.note(Instant::now()),
+        }
     }
 
     /// Takes `bytes` out of a pool if they are there.

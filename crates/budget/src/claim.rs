@@ -55,6 +55,13 @@ impl Claim {
         true
     }
 
+    /// Notes that a change to `bytes` was refused and will not be waited for, as [`Budget::refused`] does.
+    pub fn refused(&self, bytes: u64) {
+        if let Some(client) = self.client {
+            self.budget.note_refusal(self.pool, bytes.saturating_sub(self.bytes), self.noted, client);
+        }
+    }
+
     fn grow(&mut self, more: u64) -> bool {
         let (budget, pool) = (&self.budget, self.pool);
         if budget.take_below(budget.unshared(pool), pool, more) {

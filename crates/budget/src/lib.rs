@@ -16,6 +16,7 @@ mod claim;
 mod figures;
 mod line;
 mod pool;
+mod refusals;
 mod shares;
 #[cfg(test)]
 mod tests;

@@ -108,7 +108,15 @@ impl Held {
         // One that is larger than all that there is for answers is taken in alone.
         let is_alone = || pool == Pool::Long && self.0.held(pool) == 0;
         let claim = claim.or_else(|| is_alone().then(|| self.0.claim_anyway(None, claimed)));
+        if claim.is_none() {
+            self.0.refused(pool, claimed, client);
+        }
         claim.map(Some).ok_or_else(|| Error::TooManyRequests.into())
+    }
+
+    /// Whether answers were refused a moment ago for lack of memory that `client` may have.
+    pub(crate) fn is_short(&self, client: Address) -> bool {
+        self.0.is_waited_for(client)
     }
 
     /// The usage of each pool, for the metrics.
@@ -185,6 +193,23 @@ mod tests {
         assert!(held.answers(client(3))(600 << 10).is_err(), "all of it is taken");
         drop(alone);
         assert!(held.answers(client(3))(600 << 10).is_ok());
+    }
+
+    #[test]
+    fn memory_is_short_for_a_while_after_a_refusal() {
+        let held = Held::start(4 << 20).expect("a thread");
+        let other = |host: u8, port: u16| Address::Tcp(([10, 0, 0, host], port).into());
+        let answer = |client| held.answer(500 << 10, 500 << 10, client);
+        let first = answer(other(1, 1)).expect("room").expect("a claim");
+        assert!(answer(other(1, 1)).is_err() && !held.is_short(other(1, 1)), "it has its own share");
+        let second = answer(other(1, 2)).expect("room").expect("a claim");
+        assert!(answer(other(1, 3)).is_err(), "its host has its share");
+        assert!(held.is_short(other(1, 1)) && !held.is_short(other(2, 1)), "nobody else can make room for it");
+        let others = [1, 2].map(|port| answer(other(2, port)).expect("room").expect("a claim"));
+        assert!(answer(other(3, 1)).is_err(), "two hosts have all");
+        assert!(held.is_short(other(1, 1)) && held.is_short(other(2, 1)));
+        assert_eq!(held.usage().map(|pool| pool.refusals).sum::<u64>(), 3);
+        drop((first, second, others));
     }
 
     #[test]

@@ -5,7 +5,8 @@ use api::etcdserverpb::{Member, MemberListResponse};
 use bytes::Bytes;
 use contain::Contained;
 use rpc::{
-    Call, HttpResponder, Kind, Metadata, Method, Origin, Reply, Responder, Service, Status, StreamCall, StreamHandler,
+    Address, Call, HttpResponder, Kind, Metadata, Method, Origin, Reply, Responder, Service, Status, StreamCall,
+    StreamHandler,
 };
 use std::collections::VecDeque;
 use std::fmt;
@@ -194,6 +195,10 @@ impl Service for Proxy {
             Ok(upstream) => self.pages.answer(upstream, &request, responder),
             Err(_) => drop(responder),
         }
+    }
+
+    fn is_short_of_memory(&self, client: Address) -> bool {
+        self.common.held.is_short(client)
     }
 
     fn turned_away(&self, why: &dyn fmt::Display) {

@@ -202,6 +202,9 @@ impl Space<'_> {
         let is_there = self.claim.resize(bytes as u64);
         // What its own client does not take may be there for ever.
         let is_own = is_there || waiting > 0;
+        if !is_own {
+            self.claim.refused(bytes as u64);
+        }
         self.lacks_since = if is_own { None } else { self.lacks_since.or_else(|| Some(Instant::now())) };
         is_there
     }

@@ -138,6 +138,55 @@ async fn answers_in_a_namespace_are_held_until_their_client_has_them() {
     }
 }
 
+/// Answers are not waited for here: those of two addresses that are not taken leave no room for others, who are refused at once.
+#[tokio::test]
+async fn answers_that_are_refused_show_that_memory_is_short() {
+    let fixture = fixture("");
+    let range = async |host: u8, port: u16| {
+        let mut call = call("/etcdserverpb.KV/Range");
+        call.peer = Peer::unknown(Address::Tcp(([10, 0, 0, host], port).into()));
+        let request = RangeRequest { key: "a".into(), ..RangeRequest::default() };
+        call.unary(&fixture.proxy, request.encode_to_vec().into()).await
+    };
+    let is_short = |host: u8| fixture.proxy.is_short_of_memory(Address::Tcp(([10, 0, 0, host], 9).into()));
+    let mut untaken = Vec::new();
+    for (host, port) in [(1, 1), (1, 2), (2, 1), (2, 2)] {
+        while let Ok(answer) = range(host, port).await {
+            untaken.push(answer);
+        }
+    }
+    assert!(untaken.len() * VALUE_BYTES > 28 << 20, "{} answers", untaken.len());
+    assert!(![1, 2, 3].into_iter().any(is_short), "each connection has its share, and was refused for that");
+    // And what is left, which is less than a share.
+    let refused = loop {
+        match range(3, 1).await {
+            Ok(answer) => untaken.push(answer),
+            Err(status) => break status.message,
+        }
+    };
+    assert_eq!(refused, api::Error::TooManyRequests.message());
+    assert!([1, 2, 3].into_iter().all(is_short));
+}
+
+#[tokio::test]
+async fn streams_without_room_show_that_memory_is_short() {
+    let fixture = fixture("");
+    let client = |host: u8, port: u16| Address::Tcp(([10, 0, 0, host], port).into());
+    let all = [(1, 1), (1, 2), (2, 1), (2, 2)]
+        .map(|(host, port)| fixture.held.answers(client(host, port))(8 << 20).expect("room").expect("a claim"));
+    assert!(!fixture.held.is_short(client(1, 1)));
+    let mut observe = call("/v3electionpb.Election/Observe");
+    observe.peer = Peer::unknown(client(3, 1));
+    let _stream = observe.stream(&fixture.proxy).expect("a stream");
+    let short = async {
+        while !fixture.held.is_short(client(1, 1)) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), short).await.expect("its stream needs room");
+    drop(all);
+}
+
 #[tokio::test]
 async fn what_a_member_sends_to_a_client_that_does_not_read_is_claimed() {
     let fixture = fixture("");

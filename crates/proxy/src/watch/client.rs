@@ -62,10 +62,15 @@ pub(crate) enum Pushed {
     LeftOut,
 }
 
+/// What is claimed for so many bytes.
+fn claimed(bytes: usize) -> u64 {
+    (bytes as u64).next_multiple_of(CLAIM_STEP_BYTES)
+}
+
 impl State {
     /// Whether there is room for so many bytes.
     fn has_room(&mut self, bytes: usize) -> bool {
-        let claimed = (bytes as u64).next_multiple_of(CLAIM_STEP_BYTES);
+        let claimed = claimed(bytes);
         bytes <= api::limits::BUDGET_FREE_BYTES || claimed <= self.claim.bytes() || self.claim.resize(claimed)
     }
 
@@ -73,7 +78,7 @@ impl State {
     fn release(&mut self) {
         let needed = match self.bytes {
             0..=api::limits::BUDGET_FREE_BYTES => 0,
-            bytes => (bytes as u64).next_multiple_of(CLAIM_STEP_BYTES),
+            bytes => claimed(bytes),
         };
         if needed < self.claim.bytes() {
             // Less is always granted.
@@ -107,7 +112,11 @@ impl Mailbox {
                 return Pushed::LeftOut;
             }
             state.is_stalled = true;
-            return if is_first { Pushed::Starved } else { Pushed::Full };
+            if !is_first {
+                return Pushed::Full;
+            }
+            state.claim.refused(claimed(bytes));
+            return Pushed::Starved;
         }
         state.bytes = bytes;
         state.tellings.push_back(telling);
@@ -283,9 +292,12 @@ mod tests {
         assert_eq!(other.push(events(1 << 20)), Pushed::Taken);
         assert_eq!(other.push(events(1)), Pushed::Full);
         // Two mebibytes are what a connection may have, and four its host.
+        let own = Address::Tcp(([10, 0, 0, 1], 9).into());
+        assert!(!held.is_short(own), "what waits is its own client's");
         let more: Vec<_> = (3..6).map(|port| mailbox(&held, port)).collect();
         let pushed: Vec<Pushed> = more.iter().map(|mailbox| mailbox.push(events(1_500 << 10))).collect();
         assert_eq!(pushed, [Pushed::Taken, Pushed::Starved, Pushed::Starved]);
+        assert!(held.is_short(own) && !held.is_short(Address::Unix), "others of the host have its share");
         // Answers are always left.
         assert_eq!(silent.push(answer()), Pushed::Taken);
         drop((silent, other, more));
