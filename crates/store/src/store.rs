@@ -16,7 +16,7 @@ use crate::upkeep::{HashCache, Maintenance, Pins};
 use crate::watch::{History, Hub, Record, Wake, WatchStream};
 use api::etcdserverpb::alarm_request::AlarmAction;
 use api::etcdserverpb::{AlarmMember, AlarmRequest, AlarmType, InternalRaftRequest, RangeRequest};
-use api::limits::{INLINE_SORT_KEYS_MAX, NON_MEMBER_ALARMS_MAX};
+use api::limits::NON_MEMBER_ALARMS_MAX;
 use api::{Error, KeyRange};
 use bytes::Bytes;
 use disk::Disk;
@@ -150,22 +150,6 @@ impl Store {
             None => (0, Kvs::none()),
         };
         Ok(RangeAnswer { revision, count, more: false, kvs })
-    }
-
-    /// Whether a range looks at so many keys that it should not be answered on a request thread.
-    pub fn is_heavy(&self, request: &RangeRequest) -> bool {
-        let range = KeyRange::new(&request.key, &request.range_end);
-        if matches!(range, KeyRange::One(_)) || range.is_empty() {
-            return false;
-        }
-        let index = read(&self.index);
-        let at_present = request.revision <= 0 || request.revision >= self.revision();
-        if at_present && Plan::new(request).is_short(INLINE_SORT_KEYS_MAX) {
-            return false;
-        }
-        // Keys deleted since an old revision are looked at too, wherever they are.
-        let deleted = if at_present { 0 } else { index.keys() as u64 - index.live() };
-        index.count_live(range).saturating_add(deleted) > INLINE_SORT_KEYS_MAX as u64
     }
 
     /// The leases.

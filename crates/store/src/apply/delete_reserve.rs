@@ -4,8 +4,9 @@
 //! a record for every key, and the reserve on the disk does not hold millions of them. A committed entry that did not fit would end
 //! every member, at each start again. So the space is reserved before a deletion is proposed.
 
-use crate::index::Scan;
+use crate::index::{NEWEST, Scan};
 use crate::log::read;
+use crate::read::Looks;
 use crate::store::Store;
 use crate::types::Version;
 use api::etcdserverpb::request_op::Request;
@@ -129,7 +130,7 @@ impl Store {
                 ControlFlow::Continue(())
             };
             let index = read(&self.index);
-            let scan = index.scan(range, i64::MAX, after.as_deref(), READ_STRIDE_KEYS, &mut add);
+            let scan = index.scan(range, NEWEST, after.as_deref(), READ_STRIDE_KEYS, &mut add);
             drop(index);
             match scan {
                 Scan::More(last) => after = Some(last),
@@ -157,9 +158,15 @@ impl Store {
     /// Whether it takes a look at so many keys to find out what a deletion writes, or answers, that it should not be done on a request
     /// thread.
     pub fn is_heavy_delete(&self, request: &DeleteRangeRequest) -> bool {
-        let keys = self.live_keys(&merged(vec![KeyRange::new(&request.key, &request.range_end)]));
-        let is_measured = request.prev_kv && self.segments.live_bytes() > TXN_ANSWER_BYTES_MAX as u64;
-        keys > INLINE_SORT_KEYS_MAX as u64 && (is_measured || self.rough_cost_bytes(keys).is_none())
+        let range = KeyRange::new(&request.key, &request.range_end);
+        let index = read(&self.index);
+        // What it shows is measured at one revision.
+        if request.prev_kv && Looks::now(&index, range).are_many() {
+            return true;
+        }
+        let keys = index.count_live(range);
+        drop(index);
+        keys > INLINE_SORT_KEYS_MAX as u64 && self.rough_cost_bytes(keys).is_none()
     }
 
     /// The same for what the deletions of a transaction write.
@@ -186,7 +193,7 @@ impl Store {
                 if bytes > bytes_max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             };
             let index = read(&self.index);
-            let scan = index.scan(range, i64::MAX, after.as_deref(), READ_STRIDE_KEYS, &mut add);
+            let scan = index.scan(range, NEWEST, after.as_deref(), READ_STRIDE_KEYS, &mut add);
             drop(index);
             match scan {
                 Scan::More(last) => after = Some(last),

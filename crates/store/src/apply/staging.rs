@@ -1,7 +1,7 @@
 //! The store with the writes of the stride that is being applied.
 
 use super::overlay::Overlay;
-use crate::index::Scan;
+use crate::index::{NEWEST, Scan};
 use crate::log::{Log, read};
 use crate::mistake::Mistake;
 use crate::read::{View, Visit};
@@ -64,7 +64,7 @@ impl View for Staging<'_> {
         }
         let mut staged = self.overlay.range(range).peekable();
         let mut stopped = false;
-        self.scan_index(range, i64::MAX, &mut |key, version| {
+        self.scan_index(range, NEWEST, &mut |key, version| {
             while let Some((staged_key, staged_version)) = staged.next_if(|(staged_key, _)| staged_key[..] <= *key) {
                 let is_key = staged_key == key;
                 if !staged_version.is_tombstone() && visit(staged_key, staged_version).is_break() {

@@ -15,7 +15,7 @@ use api::etcdserverpb::response_op::Response;
 use api::etcdserverpb::{
     PutRequest, RangeRequest, RangeResponse, RequestOp, ResponseHeader, ResponseOp, TxnRequest, TxnResponse,
 };
-use api::limits::{INLINE_SORT_KEYS_MAX, TXN_ANSWER_BYTES_MAX};
+use api::limits::TXN_ANSWER_BYTES_MAX;
 use api::{Error, KeyRange};
 
 /// Whether a transaction cannot write: every operation of both branches is a range. Such a one is answered without the Raft log.
@@ -90,26 +90,6 @@ impl Store {
             selected.push(found);
         }
         Ok(SelectedTxn { revision: live.current(), succeeded, compared: path.compared(), selected })
-    }
-
-    /// Whether the ranges and conditions of a transaction look at so many keys together that it should not be answered on a
-    /// request thread.
-    pub fn is_heavy_txn(&self, request: &TxnRequest) -> bool {
-        let keys = |key, range_end| self.keys(KeyRange::new(key, range_end));
-        let conditions = request.compare.iter().map(|compare| keys(&compare.key, &compare.range_end));
-        let ranges = request.success.iter().chain(&request.failure).map(|op| match &op.request {
-            Some(Request::RequestRange(range)) if self.is_heavy(range) => u64::MAX,
-            Some(Request::RequestRange(range)) => {
-                let limit = u64::try_from(range.limit).ok().filter(|&limit| limit > 0).unwrap_or(u64::MAX);
-                if range.count_only { 1 } else { keys(&range.key, &range.range_end).min(limit) }
-            }
-            _ => 0,
-        });
-        let mut keys = 0_u64;
-        conditions.chain(ranges).any(|more| {
-            keys = keys.saturating_add(more);
-            keys > INLINE_SORT_KEYS_MAX as u64
-        })
     }
 }
 

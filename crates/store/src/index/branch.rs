@@ -47,6 +47,21 @@ impl Branch {
         self.counts[..i].iter().copied().sum()
     }
 
+    /// Whether there are live keys below child `i`.
+    pub(super) fn has_live(&self, i: usize) -> bool {
+        self.counts[i].live > 0
+    }
+
+    /// Which child holds the `n`th live key, and the keys before that child; the last one if fewer are live.
+    pub(super) fn child_of_live(&self, n: u64) -> (usize, Count) {
+        let (mut i, mut before) = (0, Count::default());
+        while i + 1 < self.counts.len() && before.live + self.counts[i].live < n {
+            before = before + self.counts[i];
+            i += 1;
+        }
+        (i, before)
+    }
+
     /// Adds a version. `is_last` says that nothing follows this branch at its level.
     pub(super) fn push(&mut self, key: &[u8], version: Version, is_last: bool) -> Pushed {
         let i = self.child_of(key);

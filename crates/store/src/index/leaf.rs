@@ -30,6 +30,18 @@ impl Leaf {
         self.live.count_ones().into()
     }
 
+    /// Which keys are live, a bit each.
+    pub(super) fn live_bits(&self) -> u64 {
+        self.live
+    }
+
+    /// Keys up to the `n`th live one, and with it; all of them if fewer are live.
+    pub(super) fn keys_until(&self, n: u64) -> u64 {
+        let mut live = self.live;
+        (1..n.min(KEYS_MAX as u64 + 1)).for_each(|_| live &= live.saturating_sub(1));
+        if live == 0 { self.entries.len() as u64 } else { u64::from(live.trailing_zeros()) + 1 }
+    }
+
     /// Live keys before position `at`.
     pub(super) fn live_before(&self, at: usize) -> u64 {
         (self.live & low_bits(at)).count_ones().into()

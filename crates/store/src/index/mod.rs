@@ -24,7 +24,7 @@ mod tests;
 use api::KeyRange;
 
 pub(crate) use build::{Loader, Part};
-pub(crate) use scan::Scan;
+pub(crate) use scan::{NEWEST, Scan};
 
 use crate::types::{Loc, Revision, Version};
 use entries::Versions;
@@ -97,6 +97,13 @@ impl Index {
         }
     }
 
+    /// How many keys of `range` a walk looks at until it has come to so many live ones: those that are not live too.
+    pub(crate) fn count_keys_until(&self, range: KeyRange<'_>, live: u64) -> u64 {
+        let before = self.root.rank(range.start());
+        let until = self.root.keys_until(before.live.saturating_add(live));
+        until.saturating_sub(before.keys).min(self.count_keys(range))
+    }
+
     /// Notes that the version of `key` written at `rev` has been moved to `loc`; false if it is no longer here.
     pub(crate) fn relocate(&mut self, key: &[u8], rev: Revision, loc: Loc) -> bool {
         let leaf = self.root.leaf_of_mut(key);
@@ -105,6 +112,7 @@ impl Index {
     }
 
     /// Number of keys, those whose newest version is a tombstone included.
+    #[cfg(test)]
     pub(crate) fn keys(&self) -> usize {
         self.keys
     }

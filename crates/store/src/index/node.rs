@@ -110,6 +110,21 @@ impl Node {
         }
     }
 
+    /// Keys up to the `n`th live one, and with it; all of them if fewer are live.
+    pub(super) fn keys_until(&self, n: u64) -> u64 {
+        let (mut node, mut left, mut keys) = (self, n, 0);
+        loop {
+            match node {
+                Node::Leaf(leaf) => return keys + leaf.keys_until(left),
+                Node::Branch(branch) => {
+                    let (i, before) = branch.child_of_live(left);
+                    node = &branch.children[i];
+                    (left, keys) = (left - before.live, keys + before.keys);
+                }
+            }
+        }
+    }
+
     pub(super) fn push(&mut self, key: &[u8], version: Version, is_last: bool) -> Pushed {
         match self {
             Node::Leaf(leaf) => leaf.push(key, version, is_last),

@@ -5,9 +5,13 @@ use std::ops::{Bound, ControlFlow};
 use api::KeyRange;
 
 use super::Index;
+use super::entries::low_bits;
 use super::leaf::Leaf;
 use super::node::Node;
 use crate::types::Version;
+
+/// The revision of a walk over what the index holds now. It looks at live keys only, and passes over any number of others at once.
+pub(crate) const NEWEST: i64 = i64::MAX;
 
 /// How a walk ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,26 +43,35 @@ impl Walk<'_> {
             Bound::Included(key) | Bound::Excluded(key) => branch.child_of(key),
             Bound::Unbounded => 0,
         };
-        self.node(&branch.children[first], low)?;
-        branch.children[first + 1..].iter().try_for_each(|child| self.node(child, Bound::Unbounded))
+        for (i, child) in branch.children.iter().enumerate().skip(first) {
+            if self.at != NEWEST || branch.has_live(i) {
+                self.node(child, if i == first { low } else { Bound::Unbounded })?;
+            }
+        }
+        ControlFlow::Continue(())
     }
 
     fn leaf(&mut self, leaf: &Leaf, low: Bound<&[u8]>) -> ControlFlow<Scan> {
         let from = leaf.position(low, 0);
         let to = leaf.position(reversed(self.range.upper()), leaf.keys.len());
-        let look = to.saturating_sub(from).min(*self.left);
-        for i in from..from + look {
+        let within = low_bits(to) & !low_bits(from);
+        let mut unseen = if self.at == NEWEST { leaf.live_bits() & within } else { within };
+        let mut last = None;
+        while unseen != 0 && *self.left > 0 {
+            let i = unseen.trailing_zeros() as usize;
+            unseen &= unseen - 1;
+            *self.left -= 1;
+            last = Some(i);
             let Some(version) = leaf.entries.get(i).at(self.at) else { continue };
             leaf.copy_key(i, &mut self.key);
             if (self.visit)(&self.key, &version).is_break() {
                 return ControlFlow::Break(Scan::Stopped);
             }
         }
-        *self.left -= look;
-        if let Some(last) = (from..from + look).next_back() {
+        if let Some(last) = last {
             leaf.copy_key(last, &mut self.key);
         }
-        if from + look < to {
+        if unseen != 0 {
             ControlFlow::Break(Scan::More(self.key.as_slice().into()))
         } else if to < leaf.keys.len() {
             ControlFlow::Break(Scan::Done)
@@ -96,7 +109,7 @@ fn reversed(upper: Bound<&[u8]>) -> Bound<&[u8]> {
 
 impl Index {
     /// Visits the keys of `range` that are live at main revision `at`, in order, starting after `after` if it is given. Looks at no
-    /// more than `visit_max` keys (at least one), live or not, so that the caller can give up its lock in between.
+    /// more than `visit_max` keys (at least one), live or not ([`NEWEST`]: live), so that the caller can give up its lock in between.
     pub(crate) fn scan(
         &self,
         range: KeyRange<'_>,

@@ -8,7 +8,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::keys::HEAP_BYTES_MAX;
-use super::{Index, Scan};
+use super::{Index, NEWEST, Scan};
 use crate::types::{Loc, Revision, Version};
 
 type Key = Vec<u8>;
@@ -139,7 +139,29 @@ impl Pair {
         assert_eq!(self.index.count_live(range), count as u64, "{range:?}");
         if !matches!(range, KeyRange::One(_)) {
             assert_eq!(self.index.count_keys(range), self.model.range(range).count() as u64, "{range:?}");
+            self.compare_looks(range, count);
         }
+        self.compare_walk(range, at, slice);
+        self.compare_walk(range, NEWEST, slice);
+    }
+
+    /// Keys up to the first live ones, and what a walk over the newest state looks at.
+    fn compare_looks(&self, range: KeyRange<'_>, live_keys: usize) {
+        let places = self.model.range(range).enumerate();
+        let live_places = places.filter(|(_, (_, versions))| live(versions.last()).is_some()).map(|(place, _)| place);
+        for (n, place) in live_places.enumerate() {
+            assert_eq!(self.index.count_keys_until(range, n as u64 + 1), place as u64 + 1, "{range:?} {n}");
+        }
+        let all = self.model.range(range).count() as u64;
+        assert_eq!(self.index.count_keys_until(range, live_keys as u64 + 1), all, "{range:?}");
+        assert_eq!(self.index.count_keys_until(range, u64::MAX), all, "{range:?}");
+        let most = live_keys + 1;
+        let mut left = most;
+        let walked = self.index.scan_within(range, NEWEST, None, &mut left, &mut |_, _| ControlFlow::Continue(()));
+        assert_eq!((walked, most - left), (Scan::Done, live_keys), "{range:?}");
+    }
+
+    fn compare_walk(&self, range: KeyRange<'_>, at: i64, slice: usize) {
         let expected: Vec<_> =
             self.model.range(range).filter_map(|(key, _)| Some((key.clone(), self.model.get(key, at)?))).collect();
         let (mut found, mut after) = (Vec::new(), None::<Box<[u8]>>);

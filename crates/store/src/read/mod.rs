@@ -3,6 +3,7 @@
 
 mod allowance;
 mod kvs;
+mod looks;
 mod range;
 mod read_view;
 mod stream;
@@ -11,6 +12,7 @@ mod view;
 
 pub use allowance::{Allowance, Unread};
 pub use kvs::{Kvs, Reached};
+pub(crate) use looks::Looks;
 pub use range::RangeAnswer;
 pub(crate) use range::{Plan, Selected, read_revision};
 pub(crate) use read_view::ReadView;

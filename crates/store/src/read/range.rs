@@ -105,11 +105,6 @@ impl<'a> Plan<'a> {
         self.fetch
     }
 
-    /// True when only the first `limit` keys of the range are looked at.
-    pub(crate) fn is_short(&self, keys_max: usize) -> bool {
-        self.count_only || self.fetch.is_some_and(|fetch| fetch <= keys_max)
-    }
-
     /// Selects the pairs at revision `at`. Looks at no stored bytes: those may have to come from the disk, and the view may hold
     /// the index.
     /// `None` if they take more than `bytes_max`.

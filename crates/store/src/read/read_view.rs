@@ -1,8 +1,7 @@
 //! The published store, as one read sees it.
 
 use super::view::{View, Visit};
-use crate::index::Index;
-use crate::index::Scan;
+use crate::index::{Index, NEWEST, Scan};
 use crate::log::RwLockReadGuard;
 use crate::log::read;
 use crate::store::Store;
@@ -109,6 +108,14 @@ impl<'a> ReadView<'a> {
     }
 }
 
+impl Store {
+    /// What to read the index at for a range at revision `at`: the newest state as long as that is the same. Asked while the index is held.
+    pub(crate) fn index_revision(&self, range: KeyRange<'_>, at: i64) -> i64 {
+        let is_newest = at == self.revision() && !self.unpublished.touches(range);
+        if is_newest { NEWEST } else { at }
+    }
+}
+
 impl View for ReadView<'_> {
     fn current(&self) -> i64 {
         self.current
@@ -134,7 +141,8 @@ impl View for ReadView<'_> {
                     return;
                 }
                 let mut left = self.left.get();
-                let end = guard.scan_within(range, at, after.as_deref(), &mut left, visit);
+                let seen = self.store.index_revision(range, at);
+                let end = guard.scan_within(range, seen, after.as_deref(), &mut left, visit);
                 self.guard.replace(Some(guard));
                 self.left.set(left);
                 let Scan::More(last) = end else { break };
@@ -149,9 +157,8 @@ impl View for ReadView<'_> {
 
     fn count(&self, range: KeyRange<'_>, at: i64) -> Option<u64> {
         let guard = self.guard(at);
-        // The tree counts the newest versions: right only while these are what revision `at` has.
-        let newest = at == self.store.revision() && !self.store.unpublished.touches(range);
-        let count = newest.then(|| guard.count_live(range));
+        // The tree counts the newest versions.
+        let count = (self.store.index_revision(range, at) == NEWEST).then(|| guard.count_live(range));
         self.guard.replace(Some(guard));
         count
     }

@@ -166,7 +166,8 @@ impl RangeStream {
             if self.at < self.store.compact_revision() {
                 return Err(Error::Compacted);
             }
-            let end = index.scan(range, self.at, self.after.as_deref(), READ_STRIDE_KEYS, &mut |key, version| {
+            let at = self.store.index_revision(range, self.at);
+            let end = index.scan(range, at, self.after.as_deref(), READ_STRIDE_KEYS, &mut |key, version| {
                 let loc = if self.request.keys_only {
                     encoded.push(&KvView {
                         key,

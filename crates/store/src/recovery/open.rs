@@ -2,7 +2,7 @@
 
 use super::{LeasedKeys, OpenError, Recovered, recover};
 use crate::apply::Applier;
-use crate::index::Index;
+use crate::index::{Index, NEWEST};
 use crate::log::RwLock;
 use crate::mistake::Mistake;
 use crate::options::Options;
@@ -119,7 +119,7 @@ fn newest_key(index: &Index) -> i64 {
         newest = version.rev.main.max(newest);
         ControlFlow::Continue(())
     };
-    index.scan(KeyRange::From(&[]), i64::MAX, None, usize::MAX, visit);
+    index.scan(KeyRange::From(&[]), NEWEST, None, usize::MAX, visit);
     newest
 }
 

@@ -6,8 +6,10 @@ use crate::support::requests::*;
 use api::Error;
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::*;
+use api::limits::{INLINE_SORT_KEYS_MAX, READ_STRIDE_KEYS};
 use bytes::BytesMut;
 use prost::Message;
+use std::cell::Cell;
 use store::{Allowance, Options, RangeChunk, Reached, Unread};
 
 #[test]
@@ -206,7 +208,7 @@ fn a_chunk_of_a_stream_is_bounded_by_bytes() {
 #[test]
 fn heavy_ranges_are_known() {
     let mut node = Node::new();
-    let many = api::limits::INLINE_SORT_KEYS_MAX + 1;
+    let many = INLINE_SORT_KEYS_MAX + 1;
     node.apply_all((0..many).map(|key| put(&format!("key{key:05}"), "").raft()).collect());
     let heavy = |request: RangeRequest| node.store.is_heavy(&request);
     let by_value = RangeRequest { sort_target: 4, sort_order: 1, limit: 1, ..all() };
@@ -214,6 +216,49 @@ fn heavy_ranges_are_known() {
     assert!(heavy(RangeRequest { revision: 2, count_only: true, ..all() }));
     assert!(!heavy(RangeRequest { limit: 1, ..all() }) && !heavy(RangeRequest { count_only: true, ..all() }));
     assert!(!heavy(range("key00001", "")) && !heavy(RangeRequest { range_end: "key00009".into(), ..by_value }));
+}
+
+#[test]
+fn keys_that_are_gone_are_passed_over_at_once() {
+    thread_local!(static PAUSES: Cell<u32> = const { Cell::new(0) });
+    let mut node = Node::with(Options { pause: || PAUSES.set(PAUSES.get() + 1), ..Options::default() });
+    let many = INLINE_SORT_KEYS_MAX + 1;
+    node.apply_all((0..many).map(|key| put(&format!("a{key:05}"), "").raft()).collect());
+    let before = node.store.revision();
+    node.apply(delete("a", "b").raft()).unwrap();
+    node.apply_all(["a", "a99999"].map(|key| put(key, "").raft()).into());
+    node.apply_all((0..READ_STRIDE_KEYS - 1).map(|key| put(&format!("b{key}"), "").raft()).collect());
+    let read = |request: &RangeRequest| {
+        PAUSES.set(0);
+        let pairs = node.store.range(request).unwrap().kvs.len();
+        (node.store.is_heavy(request), PAUSES.get(), pairs)
+    };
+    assert_eq!(read(&range("a", "b")), (false, 0, 2));
+    assert_eq!(read(&RangeRequest { limit: 9, ..range("a0", "a9") }), (false, 0, 0));
+    assert_eq!(read(&range("b", "c")), (false, 0, READ_STRIDE_KEYS - 1));
+    // Once others may write meanwhile, they are looked at.
+    assert!(node.store.is_heavy(&all()) && node.store.is_heavy(&RangeRequest { limit: 256, ..all() }));
+    assert!(!node.store.is_heavy(&range("b", "c")) && !node.store.is_heavy(&RangeRequest { limit: 200, ..all() }));
+    assert!(node.store.is_heavy(&RangeRequest { revision: before, limit: 1, ..range("a", "b") }));
+
+    let of = |range: RangeRequest, ranges| {
+        let op = RequestOp { request: Some(Request::RequestRange(range)) };
+        TxnRequest { success: vec![op; ranges], ..Default::default() }
+    };
+    let gone = of(RangeRequest { limit: 1, ..range("a0", "a9") }, 128);
+    assert!(!node.store.is_heavy_txn(&gone));
+    PAUSES.set(0);
+    node.store.read_txn(&gone).unwrap();
+    assert_eq!(PAUSES.get(), 0);
+    assert!(node.store.is_heavy_txn(&of(RangeRequest { limit: 2, ..all() }, 128)));
+
+    // So are they by deletions, which show what there was.
+    let show = |key, range_end| DeleteRangeRequest { prev_kv: true, ..delete(key, range_end) };
+    assert!(node.store.is_heavy_delete(&show("a", "c")) && !node.store.is_heavy_delete(&show("a", "b")));
+    PAUSES.set(0);
+    assert_eq!(node.store.delete_cost_bytes(api::KeyRange::new(b"a", b"b")), 2 * 48 + 1 + 6);
+    node.store.pairs_bytes(api::KeyRange::new(b"a", b"b"));
+    assert_eq!(PAUSES.get(), 0);
 }
 
 #[test]
