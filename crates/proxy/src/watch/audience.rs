@@ -33,13 +33,13 @@ pub(crate) struct Audience {
 }
 
 impl Audience {
-    /// Whether a watch about `subject` can be taken on by a feed about `of`, which has all of it.
-    pub(crate) fn has_room(&self, of: &Subject, subject: &Subject) -> bool {
-        let ends = || (subject.key.clone(), subject.range_end.clone());
-        of == subject
-            || subject.range_end.is_empty()
-            || self.parts.len() < PARTS_MAX
-            || self.parts.contains_key(&ends())
+    /// Whether a feed about `of`, which has all of `subject`, can take on the watches of a feed about that, which `joining` has.
+    pub(crate) fn has_room(&self, of: &Subject, subject: &Subject, joining: &Audience) -> bool {
+        let own = (subject.key.clone(), subject.range_end.clone());
+        let is_part = of != subject && !subject.range_end.is_empty();
+        let parts = joining.parts.keys().chain(is_part.then_some(&own));
+        let new = parts.filter(|part| !self.parts.contains_key(*part)).count();
+        new == 0 || self.parts.len().saturating_add(new) <= PARTS_MAX
     }
 
     /// Takes on a watch about `subject`, of a feed about `of`.
@@ -216,7 +216,8 @@ mod tests {
         assert!(audience.is_empty() && audience.keys.is_empty() && audience.parts.is_empty());
         (0..PARTS_MAX)
             .for_each(|number| audience.add(&of, &subject("b", &format!("c{number:03}")), (2, number as i64)));
-        assert!(!audience.has_room(&of, &subject("b", "d")) && audience.has_room(&of, &subject("b", "")));
-        assert!(audience.has_room(&of, &of) && audience.has_room(&of, &subject("b", "c000")));
+        let has_room = |subject: &Subject| audience.has_room(&of, subject, &Audience::default());
+        assert!(!has_room(&subject("b", "d")) && has_room(&subject("b", "")));
+        assert!(has_room(&of) && has_room(&subject("b", "c000")));
     }
 }

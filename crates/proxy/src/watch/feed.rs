@@ -182,7 +182,7 @@ impl Feed {
 
     /// Whether it has everything that another feed has, and room for the watches of that, however far both are.
     pub(crate) fn has_room_for(&self, other: &Feed) -> bool {
-        self.subject.contains(&other.subject) && self.audience.has_room(&self.subject, &other.subject)
+        self.subject.contains(&other.subject) && self.audience.has_room(&self.subject, &other.subject, &other.audience)
     }
 }
 
@@ -210,5 +210,27 @@ mod tests {
         let other = Subject { key: "a".into(), range_end: "c".into(), prev_kv: false };
         assert!(!feed.can_be_joined_by(&begun(Feed::new(other, (2, 1), 1000))), "more than it");
         assert!(!feed.can_be_joined_by(&Feed::new(subject.clone(), (2, 1), 4)), "it may be compacted");
+    }
+
+    #[test]
+    fn feeds_with_too_many_parts_in_all_do_not_join() {
+        let of = Subject { key: "a".into(), range_end: "b".into(), prev_kv: false };
+        let with_parts = |client, parts: std::ops::Range<usize>| {
+            let mut feed = Feed::new(of.clone(), (client, 0), 4);
+            (feed.is_created, feed.is_begun) = (true, true);
+            for number in parts {
+                let part = Subject { key: format!("a{number}").into(), range_end: "b".into(), prev_kv: false };
+                feed.audience.add(&of, &part, (client, 1 + number as i64));
+            }
+            feed
+        };
+        let feed = with_parts(1, 0..40);
+        assert!(feed.can_be_joined_by(&with_parts(2, 40..64)) && feed.can_be_joined_by(&with_parts(2, 16..64)));
+        assert!(!feed.can_be_joined_by(&with_parts(2, 40..65)), "each part is looked at for each event");
+        // Their own keys are one part more.
+        let wide = Subject { range_end: "c".into(), ..of.clone() };
+        let mut wide = Feed::new(wide, (3, 0), 4);
+        wide.is_created = true;
+        assert!(wide.can_be_joined_by(&with_parts(2, 0..63)) && !wide.can_be_joined_by(&with_parts(2, 0..64)));
     }
 }
