@@ -107,7 +107,7 @@ pub(crate) struct Feed {
     pub(crate) is_asked: bool,
     /// Whether the member has created it, on the present stream.
     pub(crate) is_created: bool,
-    /// Whether it stands in the hub's line of feeds that may be joined with others.
+    /// Whether it stands in the hub's line of feeds that may be joined with others, or are broken up.
     pub(crate) is_in_line: bool,
     /// Whether the member has what it asked for: one that begins at a compacted revision is created, too, and ended right after that.
     pub(crate) is_begun: bool,
@@ -180,9 +180,12 @@ impl Feed {
             && self.has_room_for(other)
     }
 
-    /// Whether it has everything that another feed has, and room for the watches of that, however far both are.
+    /// Whether it has everything that another feed has, and room for the watches of that, however far both are. One that is broken up
+    /// takes no more on.
     pub(crate) fn has_room_for(&self, other: &Feed) -> bool {
-        self.subject.contains(&other.subject) && self.audience.has_room(&self.subject, &other.subject, &other.audience)
+        self.subject.contains(&other.subject)
+            && !self.audience.is_partial()
+            && self.audience.has_room(&self.subject, &other.subject, &other.audience)
     }
 }
 

@@ -17,6 +17,7 @@ use super::{ClientId, FeedId, NO_WATCH, Subject, Telling, WatchId};
 mod feeding;
 mod going_back;
 mod received;
+mod turning;
 
 /// What a watch takes beside its keys, in bytes: its own entry, and that of a feed.
 const WATCH_BYTES: usize = 768;
@@ -48,7 +49,7 @@ struct Watch {
     subject: Subject,
     /// The first revision that the client has not been sent; 0 as long as a member has to say where the watch begins.
     next: i64,
-    /// Where its events come from; none while its client takes nothing.
+    /// Where its events come from; none while its client takes nothing. It was given everything up to the position of that.
     feed: Option<FeedId>,
     /// Whether the client knows that it was created.
     is_told: bool,
@@ -74,7 +75,12 @@ struct Client {
     next_watch: WatchId,
     /// What its watches take.
     bytes: usize,
+    /// It takes nothing.
     is_stalled: bool,
+    /// How many of its watches are still looked at since it has stalled or resumed.
+    unturned: usize,
+    /// The one that was looked at last when it had resumed, and when it had stalled.
+    turned: [WatchId; 2],
 }
 
 /// What a watch takes, in bytes.
@@ -112,8 +118,10 @@ pub(crate) struct Hub {
     creating: PerLane<VecDeque<FeedId>>,
     /// Feeds that members are to be asked for once they have answered some of those.
     unasked: PerLane<BTreeSet<FeedId>>,
-    /// Feeds that may be joined with others.
+    /// Feeds that may be joined with others, or are broken up.
     line: VecDeque<FeedId>,
+    /// Clients that have stalled or resumed, and some of whose watches are on feeds or off them as before. Each has its turn for one watch.
+    turning: VecDeque<ClientId>,
     /// Watches of clients that have gone, as long as they are on feeds.
     leaving: BTreeMap<ClientId, BTreeMap<WatchId, Watch>>,
     is_up: PerLane<bool>,
@@ -249,12 +257,13 @@ impl Hub {
             no_put,
             no_delete,
         };
-        let is_stalled = client.is_stalled;
+        if client.unturned > 0 {
+            // It may come before some that are not looked at yet.
+            client.unturned = client.unturned.saturating_add(1);
+        }
         client.bytes = client.bytes.saturating_add(bytes_of(&watch.subject.key, &watch.subject.range_end));
         client.watches.insert(number, watch);
-        if !is_stalled {
-            self.feed_anew(id, number);
-        }
+        self.feed_anew(id, number);
     }
 
     /// A client does not want a watch any more. One that there is not is not answered.
@@ -281,37 +290,6 @@ impl Hub {
         if !self.progress.is_asked {
             self.ask_progress();
         }
-    }
-
-    /// A client takes nothing: its watches are taken off their feeds.
-    pub(crate) fn stall(&mut self, id: ClientId) {
-        let Some(client) = self.clients.get_mut(&id).filter(|client| !client.is_stalled) else { return };
-        client.is_stalled = true;
-        let numbers: Vec<WatchId> = client.watches.keys().copied().collect();
-        for number in numbers {
-            self.note_position((id, number));
-            let Some(watch) = self.watch_mut((id, number)) else { continue };
-            let (feed, subject) = (watch.feed.take(), watch.subject.clone());
-            self.take_off((id, number), &subject, feed);
-        }
-    }
-
-    /// A client has no room for events that a watch was given: it is stalled, and gets them from `from` on when it takes them.
-    pub(crate) fn untell(&mut self, id: ClientId, number: WatchId, from: i64) {
-        self.stall(id);
-        if let Some(watch) = self.known_mut((id, number))
-            && !Mistake::LosesWhatFindsNoRoom.is_planted()
-        {
-            watch.next = watch.next.min(from);
-        }
-    }
-
-    /// A client takes what it is told again: its watches go on where they were.
-    pub(crate) fn resume(&mut self, id: ClientId) {
-        let Some(client) = self.clients.get_mut(&id).filter(|client| client.is_stalled) else { return };
-        client.is_stalled = false;
-        let numbers: Vec<WatchId> = client.watches.keys().copied().collect();
-        numbers.into_iter().for_each(|number| self.feed_anew(id, number));
     }
 
     /// There is a stream to a member: everything is asked for again, from where it was.

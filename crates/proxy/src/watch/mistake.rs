@@ -15,6 +15,8 @@ pub(crate) enum Mistake {
     EndsHalfJoined,
     /// Events for which a client has no room are not given to it again.
     LosesWhatFindsNoRoom,
+    /// Events that come for a client that has stalled, before a watch of it is taken off its feed, count as given.
+    SkipsWhatComesStalled,
     /// A client shares the hub of clients with another token.
     MixesIdentities,
 }
@@ -26,13 +28,14 @@ thread_local! {
 
 impl Mistake {
     #[cfg(test)]
-    pub(crate) const ALL: [Mistake; 7] = [
+    pub(crate) const ALL: [Mistake; 8] = [
         Mistake::LosesEventsAtJoin,
         Mistake::TellsProgressEarly,
         Mistake::SwallowsCompaction,
         Mistake::RepeatsAfterResumption,
         Mistake::EndsHalfJoined,
         Mistake::LosesWhatFindsNoRoom,
+        Mistake::SkipsWhatComesStalled,
         Mistake::MixesIdentities,
     ];
 

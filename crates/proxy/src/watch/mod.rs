@@ -8,8 +8,9 @@
 //! which revision it is. When two feeds of the same keys have come so far that the recent events of one begin where the other one is,
 //! the watches of the smaller join the larger, get what they lack from those recent events, and the member is told to end the other.
 //! Watches of a part of what a feed has join it as well; `audience` has them by what they want.
-//! What may take long is done a little at a time ([`Hub::work`]): feeds that are joined with others, and the watches of a client that has gone.
 //! A client that does not take its events has its watches taken off their feeds: they begin anew, from where they were, when it does.
+//! What may take long is done a little at a time ([`Hub::work`]): feeds that are joined with others or broken up, and the watches of clients
+//! that have stalled, have resumed or have gone.
 //!
 //! `circles` has a hub for each identity. `thread` carries out what they want, `turns` decides whose work is next, `lanes` are the streams
 //! to members, `client` those of clients.

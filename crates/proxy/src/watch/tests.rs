@@ -1,6 +1,7 @@
 //! Hubs against a model of members and of what each client must see, under schedules from a seed.
 
 mod member;
+mod turning;
 
 use super::feed::{Lane, revision};
 use super::mistake::Mistake;

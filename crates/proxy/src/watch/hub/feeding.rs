@@ -67,31 +67,39 @@ impl Hub {
         found.chain(near.map(|(_, feeds)| feeds)).flat_map(others).collect()
     }
 
-    /// Has a feed looked at soon, to join it with others.
+    /// Has a feed looked at soon, to join it with others or to break it up.
     pub(super) fn stand_in_line(&mut self, number: FeedId) {
-        if self.feeds.len() < 2 {
-            return;
-        }
-        if let Some(feed) = self.feeds.get_mut(&number)
+        let is_alone = self.feeds.len() < 2;
+        if let Some(feed) = self.feeds.get_mut(&number).filter(|feed| !is_alone || feed.audience.is_partial())
             && !std::mem::replace(&mut feed.is_in_line, true)
         {
             self.line.push_back(number);
         }
     }
 
-    /// Does some of the work that can wait: feeds that may be joined, and watches whose clients have gone. True if there is more.
+    /// Does some of the work that can wait: watches whose clients have stalled or resumed, feeds that may be joined or are broken up, and
+    /// watches whose clients have gone. True if there is more.
     pub(crate) fn work(&mut self) -> bool {
         let mut effort = 0_usize;
+        // The line of feeds may not end for long, and neither may the clients.
+        while effort < EFFORT_MAX / 2 && self.turn_next() {
+            effort = effort.saturating_add(1);
+        }
         while effort < EFFORT_MAX {
             if let Some(number) = self.line.pop_front() {
                 if let Some(feed) = self.feeds.get_mut(&number) {
                     feed.is_in_line = false;
-                    effort = effort.saturating_add(self.join_or_be_joined(number, EFFORT_MAX.saturating_sub(effort)));
+                    let (is_partial, most) = (feed.audience.is_partial(), EFFORT_MAX.saturating_sub(effort));
+                    let took =
+                        if is_partial { self.break_up(number, most) } else { self.join_or_be_joined(number, most) };
+                    effort = effort.saturating_add(took);
                 }
                 effort = effort.saturating_add(1);
             } else if let Some((id, watch)) = self.next_leaving() {
                 effort = effort.saturating_add(1);
                 self.take_off(id, &watch.subject, watch.feed);
+            } else if self.turn_next() {
+                effort = effort.saturating_add(1);
             } else {
                 return false;
             }
@@ -101,7 +109,7 @@ impl Hub {
 
     /// Whether [`Hub::work`] has something to do.
     pub(crate) fn has_work(&self) -> bool {
-        !self.line.is_empty() || !self.leaving.is_empty()
+        !self.line.is_empty() || !self.leaving.is_empty() || !self.turning.is_empty()
     }
 
     fn next_leaving(&mut self) -> Option<(Id, Watch)> {
@@ -191,12 +199,13 @@ impl Hub {
         }
     }
 
-    /// Asks a member for a watch of its own for a client's watch.
+    /// Asks a member for a watch of its own for a client's watch, unless its client takes nothing.
     pub(super) fn feed_anew(&mut self, client: ClientId, number: WatchId) {
         let Some(watch) = self.watch_mut((client, number)) else { return };
         watch.feed = None;
         // Nobody asks for a watch of a client that has gone.
-        let Some(watch) = self.clients.get(&client).and_then(|client| client.watches.get(&number)) else { return };
+        let Some(taker) = self.clients.get(&client).filter(|client| !client.is_stalled) else { return };
+        let Some(watch) = taker.watches.get(&number) else { return };
         let (subject, position) = (watch.subject.clone(), watch.next.saturating_sub(1));
         let feed = self.insert(Feed::new(subject, (client, number), position));
         if let Some(watch) = self.watch_mut((client, number)) {
@@ -244,7 +253,8 @@ impl Hub {
         }
     }
 
-    /// Takes a watch about `subject` off its feed, which ends with the last one that wants all of it: the others get feeds of their own.
+    /// Takes a watch about `subject` off its feed, which ends with the last one that wants all of it: it is broken up first if others are
+    /// left.
     pub(super) fn take_off(&mut self, id: Id, subject: &Subject, feed: Option<FeedId>) {
         let Some(number) = feed else { return };
         let Some(feed) = self.feeds.get_mut(&number) else { return };
@@ -256,11 +266,19 @@ impl Hub {
             return self.end_feed(number);
         }
         if feed.audience.is_partial() {
-            let left = feed.audience.ids();
-            left.iter().for_each(|id| self.note_position(*id));
-            self.end_feed(number);
-            left.into_iter().for_each(|(client, watch)| self.feed_anew(client, watch));
+            self.stand_in_line(number);
         }
+    }
+
+    /// Has watches of a feed that none of them wants all of get feeds of their own, as many as `most` has room for. The feed ends with the
+    /// last of them, and goes on until then. Returns what it took.
+    fn break_up(&mut self, number: FeedId, most: usize) -> usize {
+        let Some(watches) = self.feeds.get(&number).map(|feed| feed.audience.some(most)) else { return 0 };
+        for (client, watch) in &watches {
+            self.rest((*client, *watch));
+            self.feed_anew(*client, *watch);
+        }
+        watches.len()
     }
 
     fn end_feed(&mut self, number: FeedId) {

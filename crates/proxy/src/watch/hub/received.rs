@@ -114,6 +114,16 @@ impl Hub {
     pub(super) fn give(&mut self, id: Id, batch: &Arc<Batch>, about: Option<&Arc<[Event]>>) {
         let Some(client) = self.clients.get_mut(&id.0) else { return };
         let Some(watch) = client.watches.get_mut(&id.1) else { return };
+        if client.is_stalled {
+            // It gets them when its client takes them. What came before them was given to it.
+            if let Some(feed) = watch.feed.take() {
+                let had = if Mistake::SkipsWhatComesStalled.is_planted() { batch.last } else { batch.after };
+                watch.next = watch.next.max(had.saturating_add(1));
+                let subject = watch.subject.clone();
+                self.take_off(id, &subject, Some(feed));
+            }
+            return;
+        }
         let feed = watch.feed.and_then(|feed| self.feeds.get(&feed));
         let is_whole = || feed.is_some_and(|feed| feed.subject == watch.subject);
         let is_new = batch.first >= watch.next && !watch.no_put && !watch.no_delete;
@@ -169,13 +179,16 @@ impl Hub {
         }
     }
 
-    /// Whether a member has still to create a feed on the main stream for a watch of a client that is not as far as `revision`: its
-    /// progress comes behind that.
+    /// Whether a feed has still to be made, or a member to create it on the main stream, for a watch of a client that is not as far as
+    /// `revision`: its progress comes behind that.
     fn awaits_feed(&self, id: ClientId, revision: i64) -> bool {
-        let feed_of = |watch: &Watch| watch.feed.and_then(|feed| self.feeds.get(&feed));
+        let Some(client) = self.clients.get(&id) else { return false };
         let awaits = |feed: &Feed| feed.lane == Lane::Main && !feed.is_created && feed.position < revision;
-        let watches = self.clients.get(&id).into_iter().flat_map(|client| client.watches.values());
-        watches.filter(|watch| watch.is_told && watch.next <= revision).filter_map(feed_of).any(awaits)
+        let waits = |watch: &Watch| match watch.feed.and_then(|feed| self.feeds.get(&feed)) {
+            Some(feed) => awaits(feed),
+            None => !client.is_stalled,
+        };
+        client.watches.values().any(|watch| watch.is_told && watch.next <= revision && waits(watch))
     }
 
     /// Tells a client how far all its watches are: not further than it has been sent events.
