@@ -46,11 +46,12 @@ final class Coordination {
             refused(kv.put(bytes("jv/lease/a"), bytes("1"), PutOption.builder().withLeaseId(lease).build()), "requested lease not found");
 
             // One that is kept alive outlives its time, one that is not is lost.
-            long kept = get(leases.grant(2)).getID();
+            // A busy machine may take seconds until it is kept alive. Five renewals take longer than it lasts.
+            long kept = get(leases.grant(5)).getID();
             long lost = get(leases.grant(2)).getID();
             get(kv.put(bytes("jv/lease/kept"), bytes("1"), PutOption.builder().withLeaseId(kept).build()));
             get(kv.put(bytes("jv/lease/lost"), bytes("1"), PutOption.builder().withLeaseId(lost).build()));
-            CountDownLatch renewals = new CountDownLatch(4);
+            CountDownLatch renewals = new CountDownLatch(5);
             try (CloseableClient ignored = leases.keepAlive(kept, new Latch<LeaseKeepAliveResponse>(renewals))) {
                 for (int i = 0; i < 100 && get(kv.get(bytes("jv/lease/lost"))).getCount() > 0; i++) {
                     Thread.sleep(200);
