@@ -187,9 +187,21 @@ impl Budget {
         client: Option<Address>,
         then: impl FnOnce(Result<Claim, Error>) + Send + 'static,
     ) {
+        self.wait_while(pool, bytes, client, || true, then);
+    }
+
+    /// The same while it is `needed`: a claim that is not leaves the line at the next [`Budget::leave`], and `then` is not called.
+    pub fn wait_while(
+        self: &Arc<Self>,
+        pool: Pool,
+        bytes: u64,
+        client: Option<Address>,
+        needed: impl Fn() -> bool + Send + 'static,
+        then: impl FnOnce(Result<Claim, Error>) + Send + 'static,
+    ) {
         // An answer larger than the whole pool is granted all of it, once nothing else of the pool is held.
         let bytes = bytes.min(pool.part(self.bytes_max));
-        let waiter = Waiter { bytes, client, since: Instant::now(), then: Box::new(then) };
+        let waiter = Waiter { bytes, client, since: Instant::now(), needed: Box::new(needed), then: Box::new(then) };
         let mut state = lock(&self.state);
         let refused = if state.stopped {
             Some(waiter)
@@ -210,6 +222,19 @@ impl Budget {
             self.figures(pool).refusals.fetch_add(1, Ordering::Relaxed);
             (refused.then)(Err(Error::TooManyRequests));
         }
+    }
+
+    /// Ends the waits of a connection's claims that are not needed any more.
+    pub fn leave(&self, pool: Pool, client: Option<Address>) {
+        let mut state = lock(&self.state);
+        let gone = state.line(pool).leave(client);
+        if !gone.is_empty() {
+            self.count(&mut state, pool);
+            self.woken.notify_one();
+        }
+        drop(state);
+        // What they hold may be a claim of this budget.
+        drop(gone);
     }
 
     /// Notes how many claims wait.

@@ -12,6 +12,9 @@ use rpc::{Address, Origin};
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
+/// Whether a claim that waits is still needed. Called under the budget's lock.
+pub(crate) type Needed = Box<dyn Fn() -> bool + Send>;
+
 /// Called with the claim once it is granted, or with the refusal.
 pub(crate) type Then = Box<dyn FnOnce(Result<Claim, Error>) + Send>;
 
@@ -19,6 +22,7 @@ pub(crate) struct Waiter {
     pub(crate) bytes: u64,
     pub(crate) client: Option<Address>,
     pub(crate) since: Instant,
+    pub(crate) needed: Needed,
     pub(crate) then: Then,
 }
 
@@ -186,6 +190,30 @@ impl Line {
         });
         self.len = self.len.saturating_sub(gone);
         self.forget_turns();
+    }
+
+    /// Takes out the waiters of a connection that are not needed any more. Who waited behind them has its turn.
+    pub(crate) fn leave(&mut self, client: Option<Address>) -> Vec<Waiter> {
+        let of = origin(client);
+        let Some(host) = self.hosts.get_mut(&of) else { return Vec::new() };
+        let Some(connection) = host.connections.get_mut(&client) else { return Vec::new() };
+        let all = std::mem::take(&mut connection.waiters);
+        let (kept, gone): (Vec<Waiter>, Vec<Waiter>) = all.into_iter().partition(|waiter| (waiter.needed)());
+        connection.waiters = kept.into();
+        if gone.is_empty() {
+            return gone;
+        }
+        host.len = host.len.saturating_sub(gone.len());
+        self.len = self.len.saturating_sub(gone.len());
+        if connection.waiters.is_empty() {
+            host.connections.remove(&client);
+            if host.connections.is_empty() {
+                self.hosts.remove(&of);
+            }
+            self.forget_turns();
+        }
+        self.give_turn(client);
+        gone
     }
 
     /// Removes the turns of hosts and connections without waiters, so that none comes twice.

@@ -9,7 +9,7 @@ use contain::lock;
 use rpc::Address;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
@@ -277,4 +277,32 @@ fn what_grows_stays_within_its_share() {
     let mut short = budget.try_claim(Pool::Short, 60 << 10, client(1, 0)).expect("room");
     let _more = budget.try_claim(Pool::Short, 10 * MIB, client(1, 0)).expect("room");
     assert!(!short.resize(4 * MIB), "a quarter of the half that is shared is less");
+}
+
+#[test]
+fn a_claim_that_is_not_needed_leaves_the_line() {
+    let budget = running(FOREVER);
+    let held = budget.try_claim(Pool::Long, 20 * MIB, None).expect("room");
+    // One more than there is room for, and one that is more than a share.
+    for bytes in [13 * MIB, 1_000 * MIB] {
+        let needed = Arc::new(());
+        let kept = Arc::downgrade(&needed);
+        let (tell, told) = channel();
+        let is_needed = move || kept.strong_count() > 0;
+        // The test may be over.
+        budget.wait_while(Pool::Long, bytes, client(1, 0), is_needed, move |claim| drop(tell.send(claim)));
+        let behind = waiting(&budget, Pool::Long, MIB, client(1, 0));
+        let beside = waiting(&budget, Pool::Long, MIB, client(1, 1));
+        budget.leave(Pool::Long, client(1, 0));
+        assert!(told.try_recv().is_err_and(|error| error == TryRecvError::Empty), "it is needed");
+        drop(needed);
+        budget.leave(Pool::Long, client(1, 0));
+        assert!(told.recv().is_err(), "it is neither granted nor refused");
+        let two = [behind, beside].map(|told| told.recv().expect("an answer").expect("a claim"));
+        drop(two);
+        drop(budget.try_claim(Pool::Long, MIB, client(1, 0)).expect("room"));
+    }
+    drop(held);
+    assert!(!is_waited_for(&budget, 1) && lock(&budget.state).shares.is_empty());
+    budget.stop();
 }
