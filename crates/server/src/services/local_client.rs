@@ -225,12 +225,13 @@ impl LocalClient {
 
     /// The next response of a watch; `None` when there is none now. Large values are not copied. With `rooms`, what is copied is claimed
     /// there first.
-    pub(super) fn read_watch(&self, watch: &mut WatchStream, rooms: Option<&Rooms>) -> Option<Answer<WatchResponse>> {
+    pub(super) fn read_watch(
+        &self,
+        watch: &mut WatchStream,
+        rooms: Option<&mut Rooms>,
+    ) -> Option<Answer<WatchResponse>> {
         let mut response = Single { front: BytesMut::new(), events: VecDeque::new(), rooms };
         let is_there = watch.poll(&self.node.origin(), 1, &mut response) > 0;
-        if let Some(rooms) = rooms {
-            rooms.settle();
-        }
         let Single { front, mut events, .. } = response;
         events.push_front(front.freeze());
         is_there.then(|| WatchResponse::decode(Rope(events)).map_err(|_| unexpected()))
@@ -251,7 +252,7 @@ struct Write<R> {
 struct Single<'a> {
     front: BytesMut,
     events: VecDeque<Bytes>,
-    rooms: Option<&'a Rooms>,
+    rooms: Option<&'a mut Rooms>,
 }
 
 impl Sink for Single<'_> {
@@ -265,7 +266,7 @@ impl Sink for Single<'_> {
     }
 
     fn room(&mut self, bytes: usize, waits: bool) -> Option<Arc<dyn Room>> {
-        self.rooms?.ask(bytes, waits)
+        self.rooms.as_mut()?.ask(bytes, waits)
     }
 }
 

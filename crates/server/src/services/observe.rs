@@ -91,7 +91,7 @@ impl Observe {
                 Ok(true)
             }
             State::Vacant(watch) => {
-                let Some(response) = self.caller.read_watch(watch, Some(&self.rooms)) else { return Ok(false) };
+                let Some(response) = self.caller.read_watch(watch, Some(&mut self.rooms)) else { return Ok(false) };
                 let response = response.map_err(drop)?;
                 if response.canceled {
                     return Err(());
@@ -104,7 +104,7 @@ impl Observe {
                 Ok(true)
             }
             State::Following(watch) => {
-                let Some(response) = self.caller.read_watch(watch, Some(&self.rooms)) else { return Ok(false) };
+                let Some(response) = self.caller.read_watch(watch, Some(&mut self.rooms)) else { return Ok(false) };
                 let response = response.map_err(drop)?;
                 if response.canceled {
                     return Err(());
@@ -122,6 +122,15 @@ impl Observe {
     }
 
     fn pump(&mut self, out: &mut Outbound<'_>) {
+        self.pump_turn(out);
+        let waits = match &self.state {
+            State::Vacant(watch) | State::Following(watch) => watch.is_waiting(),
+            State::Idle | State::Reading(_) => false,
+        };
+        self.rooms.settle(waits);
+    }
+
+    fn pump_turn(&mut self, out: &mut Outbound<'_>) {
         loop {
             while let Some(due) = self.due.front() {
                 if due.is_some() && !out.has_room() {

@@ -122,7 +122,7 @@ impl RangeStream {
                 turn => turn,
             },
         };
-        let (late, rooms) = (&mut self.late, &self.rooms);
+        let (late, rooms) = (&mut self.late, &mut self.rooms);
         let mut make = || -> Result<Made, Status> {
             let chunk = match late.take() {
                 Some(chunk) => chunk,
@@ -197,7 +197,7 @@ fn encode(node: &Node, mut chunk: store::RangeChunk, room: Option<Arc<dyn Room>>
 impl StreamHandler for RangeStream {
     fn message(&mut self, message: Bytes, out: &mut Outbound<'_>) {
         match self.start(message).and_then(|()| self.pump(out)) {
-            Ok(()) => self.rooms.settle(),
+            Ok(()) => self.rooms.settle(self.late.is_some()),
             Err(status) => out.finish(status),
         }
     }
@@ -206,7 +206,7 @@ impl StreamHandler for RangeStream {
 
     fn ready(&mut self, out: &mut Outbound<'_>) {
         match self.pump(out) {
-            Ok(()) => self.rooms.settle(),
+            Ok(()) => self.rooms.settle(self.late.is_some()),
             Err(status) => out.finish(status),
         }
     }

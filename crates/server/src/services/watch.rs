@@ -62,7 +62,7 @@ impl Watch {
         }
         let mut meter = Meter::default();
         self.pump_turn(out, &mut meter);
-        self.rooms.settle();
+        self.rooms.settle(self.stream.is_waiting());
         meter.stop(&self.node.metrics.reads);
     }
 
@@ -75,7 +75,7 @@ impl Watch {
                 // The transport calls again when there is room.
                 return;
             }
-            let written = self.stream.poll(&origin, left, &mut Responses { out, meter, rooms: &self.rooms });
+            let written = self.stream.poll(&origin, left, &mut Responses { out, meter, rooms: &mut self.rooms });
             if written == 0 {
                 return;
             }
@@ -89,7 +89,7 @@ impl Watch {
 struct Responses<'a, 'b> {
     out: &'a mut Outbound<'b>,
     meter: &'a mut Meter,
-    rooms: &'a Rooms,
+    rooms: &'a mut Rooms,
 }
 
 impl Sink for Responses<'_, '_> {

@@ -40,7 +40,7 @@ pub trait Sink {
     }
 
     /// Asks for memory for `bytes` of events, more than [`WATCH_BYTES_FREE`], before they are built. `None` if there is none now. If
-    /// the stream `waits`, it must be polled again once there is.
+    /// the stream `waits`, it must be polled again once there is; what it waited for before is needed no more.
     fn room(&mut self, bytes: usize, waits: bool) -> Option<Arc<dyn Room>> {
         let _ = (bytes, waits);
         Some(Arc::new(Unbounded))

@@ -106,6 +106,11 @@ struct Reader<'a> {
     newest: i64,
 }
 
+/// Whether a compaction has passed a cursor.
+pub(super) fn is_passed(cursor: i64, compact_revision: i64) -> bool {
+    cursor < compact_revision && !Mistake::SwallowsCompaction.is_planted()
+}
+
 /// Reads `from..=to`, or less when that is much: whole revisions, at least one. `current` is the revision to name in the
 /// header. Beyond a little `ask` is asked for memory; without it, less is read at once, and of a revision that needs it nothing.
 pub(super) fn read(
@@ -118,7 +123,7 @@ pub(super) fn read(
     ask: &mut Ask<'_>,
 ) -> Result<Reading, Unread> {
     let compact_revision = history.compact_revision();
-    if from < compact_revision && !Mistake::SwallowsCompaction.is_planted() {
+    if is_passed(from, compact_revision) {
         return Err(Unread::Compacted(compact_revision));
     }
     let mut within = Within { bytes_max: WATCH_BYTES_FREE, room: None };
@@ -201,7 +206,7 @@ impl Reader<'_> {
         }
         // Compaction may have removed records while we read them.
         let compact_revision = self.history.compact_revision();
-        if from < compact_revision && !Mistake::SwallowsCompaction.is_planted() {
+        if is_passed(from, compact_revision) {
             return Err(Unread::Compacted(compact_revision));
         }
         let copied = self.copied_bytes;

@@ -90,6 +90,12 @@ impl Cohorts {
         self.put(cursor, cohort);
     }
 
+    /// Takes the cohort with the lowest cursor, if `wanted` says so of that.
+    pub(super) fn take_first_if(&mut self, wanted: impl FnOnce(i64) -> bool) -> Option<Cohort> {
+        let first = self.by_cursor.first_entry()?;
+        wanted(*first.key()).then(|| first.remove())
+    }
+
     pub(super) fn take(&mut self, cursor: i64) -> Option<Cohort> {
         self.by_cursor.remove(&cursor)
     }

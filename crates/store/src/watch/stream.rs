@@ -41,8 +41,8 @@ pub struct WatchStream {
     taken: VecDeque<Entry>,
     outbox: Outbox,
     cancellations: u64,
-    /// The count of cancellations when memory was asked for that was not there: while it is the same, so is what needs the memory.
-    waits_since: Option<u64>,
+    /// Set while the stream waits for memory.
+    waits: Option<Waits>,
     catch_up_next: bool,
     allowance: Option<Arc<Allowance>>,
 }
@@ -52,6 +52,13 @@ struct Joining {
     cohort: Cohort,
     cursor: i64,
     to: i64,
+}
+
+/// What a stream that waits for memory has looked at last. While its cancellations are the same, so is what needs the memory.
+#[derive(Clone, Copy)]
+struct Waits {
+    cancellations: u64,
+    compact_revision: i64,
 }
 
 /// How a read for a cohort ended.
@@ -91,7 +98,7 @@ impl Hub {
             taken: VecDeque::new(),
             outbox: Outbox::default(),
             cancellations: 0,
-            waits_since: None,
+            waits: None,
             catch_up_next: false,
             allowance: None,
         }
@@ -218,19 +225,26 @@ impl WatchStream {
                 self.metrics().add_events(sent.events);
                 return sent.bytes;
             }
-            if sink.is_waiting() && self.waits_since == Some(self.cancellations) {
-                // A revision is measured as a whole, so not again for each message of the client.
-                return 0;
+            if let Some(waits) = self.waits {
+                if self.cancel_compacted_since(waits) {
+                    continue;
+                }
+                if waits.cancellations == self.cancellations && sink.is_waiting() {
+                    // A revision is measured as a whole, so not again for each message of the client.
+                    return 0;
+                }
             }
-            self.waits_since = None;
+            self.waits = None;
             if records_left == 0 && (!self.joining.is_empty() || !self.cohorts.is_empty()) {
                 self.queue.rouse();
                 return 0;
             }
             let mut ask = |bytes: usize, waits: bool| sink.room(bytes, waits);
+            // Before it looks: what is compacted meanwhile is looked at later.
+            let compact_revision = self.history.compact_revision();
             if let Some(joining) = self.joining.pop() {
                 if self.catch_up_joining(joining, &mut records_left, &mut ask) == Step::Waits {
-                    self.waits_since = Some(self.cancellations);
+                    self.waits = Some(Waits { cancellations: self.cancellations, compact_revision });
                     return 0;
                 }
                 continue;
@@ -247,11 +261,16 @@ impl WatchStream {
                 None => self.catch_up(&mut records_left, &mut ask),
             };
             if step == Step::Waits {
-                self.waits_since = Some(self.cancellations);
+                self.waits = Some(Waits { cancellations: self.cancellations, compact_revision });
                 self.catch_up_next = !self.catch_up_next;
                 return 0;
             }
         }
+    }
+
+    /// Whether it waits for memory. If not, it needs none of what it asked for and did not get.
+    pub fn is_waiting(&self) -> bool {
+        self.waits.is_some()
     }
 
     fn hub(&self) -> &Hub {
@@ -484,14 +503,35 @@ impl WatchStream {
             Err(Unread::Wide) => Read::Wide,
             Err(Unread::NoRoom) => Read::Waits,
             Err(Unread::Compacted(compact_revision)) => {
-                for member in cohort.members() {
-                    let Some(watch_id) = self.watchers.get(member).map(|watcher| watcher.id) else { continue };
-                    self.end(member);
-                    self.outbox.reply(Batch { watch_id, canceled: true, compact_revision, ..Batch::default() });
-                }
+                self.cancel_compacted(cohort, compact_revision);
                 Read::Ended
             }
         }
+    }
+
+    fn cancel_compacted(&mut self, cohort: &Cohort, compact_revision: i64) {
+        for member in cohort.members() {
+            let Some(watch_id) = self.watchers.get(member).map(|watcher| watcher.id) else { continue };
+            self.end(member);
+            self.outbox.reply(Batch { watch_id, canceled: true, compact_revision, ..Batch::default() });
+        }
+    }
+
+    /// Cancels the watches that a compaction has passed since a stream that waits for memory has looked: they are told at once, not only
+    /// when there is some. Returns whether there were any.
+    fn cancel_compacted_since(&mut self, waits: Waits) -> bool {
+        let compact_revision = self.history.compact_revision();
+        if compact_revision == waits.compact_revision {
+            return false;
+        }
+        self.waits = Some(Waits { compact_revision, ..waits });
+        let before = self.cancellations;
+        let is_passed = |cursor: i64| catch_up::is_passed(cursor, compact_revision);
+        let joining = self.joining.extract_if(.., |joining| is_passed(joining.cursor));
+        let mut passed: Vec<Cohort> = joining.map(|joining| joining.cohort).collect();
+        passed.extend(std::iter::from_fn(|| self.cohorts.take_first_if(is_passed)));
+        passed.iter().for_each(|cohort| self.cancel_compacted(cohort, compact_revision));
+        self.cancellations != before
     }
 
     /// Bytes of events that wait in the outbox, those that are shared once.

@@ -1,11 +1,12 @@
 //! Answers and events that have to wait for memory.
 
+use crate::node::Node;
 use crate::services::LateRooms;
 use crate::test_support::{Pending, Rig};
 use api::etcdserverpb::{
     CompactionRequest, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse, LeaseGrantRequest,
     LeaseGrantResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, PutRequest, PutResponse, RequestOp,
-    TxnRequest, TxnResponse, WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse,
+    TxnRequest, TxnResponse, WatchCancelRequest, WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse,
     request_op::Request, watch_request::RequestUnion,
 };
 use api::{Error, Message};
@@ -79,11 +80,10 @@ fn long_keys_of_a_lease_wait_for_memory() {
     rig.call::<PutResponse>(PUT, None, &put).expect("put");
     let node = rig.node();
     let memory = node.budget.claim_anyway(None, 1 << 40);
-    let waits = || node.budget.usage().iter().map(|pool| pool.waits).sum::<u64>();
-    let before = waits();
+    let before = waits(node);
     let ask = LeaseTimeToLiveRequest { id: 7, keys: true };
     let asked = rig.begin(TIME_TO_LIVE, None, &ask);
-    rig.wait_for("an answer that waits for room", || waits() > before);
+    rig.wait_for("an answer that waits for room", || waits(node) > before);
     drop(memory);
     let answer: LeaseTimeToLiveResponse = asked.take().expect("there is room");
     assert_eq!(answer.keys, [key]);
@@ -141,10 +141,50 @@ fn write_ten(rig: &Rig) -> i64 {
     rig.node().store.revision()
 }
 
-fn watch_all(rig: &Rig, start_revision: i64) -> LocalStream {
-    let create = WatchCreateRequest { range_end: b"\0".to_vec().into(), start_revision, ..Default::default() };
-    let watch = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
-    rig.stream("/etcdserverpb.Watch/Watch", None, &watch)
+fn create(range: (&'static str, &'static str), start_revision: i64, prev_kv: bool) -> WatchRequest {
+    let (key, range_end) = (range.0.into(), range.1.into());
+    let create = WatchCreateRequest { key, range_end, start_revision, prev_kv, ..Default::default() };
+    WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) }
+}
+
+fn watch_all(rig: &Rig, start_revision: i64, prev_kv: bool) -> LocalStream {
+    rig.stream("/etcdserverpb.Watch/Watch", None, &create(("", "\0"), start_revision, prev_kv))
+}
+
+fn send(stream: &mut LocalStream, request: RequestUnion) {
+    stream.send(WatchRequest { request_union: Some(request) }.encode_to_vec().into());
+}
+
+/// The next response of a watch, if one is there.
+fn next_response(stream: &mut LocalStream) -> Option<WatchResponse> {
+    let Poll::Ready(next) = stream.poll_next(&mut Context::from_waker(Waker::noop())) else { return None };
+    let message = next.expect("the watch goes on").into_whole().expect("as long as it says");
+    Some(WatchResponse::decode(message).expect("a response of a watch"))
+}
+
+/// Waits until a watch has ended.
+fn wait_for_end(rig: &Rig, stream: &mut LocalStream) -> WatchResponse {
+    let mut last = WatchResponse::default();
+    rig.wait_for("the end of a watch", || {
+        last = next_response(stream).unwrap_or_default();
+        last.canceled
+    });
+    last
+}
+
+fn compact(rig: &Rig, revision: i64) {
+    let compact = CompactionRequest { revision, physical: true };
+    rig.call::<CompactionResponse>("/etcdserverpb.KV/Compact", None, &compact).expect("compacted");
+}
+
+/// How many claims had to wait.
+fn waits(node: &Node) -> u64 {
+    node.budget.usage().iter().map(|pool| pool.waits).sum()
+}
+
+/// How many claims were given up.
+fn refusals(node: &Node) -> u64 {
+    node.budget.usage().iter().map(|pool| pool.refusals).sum()
 }
 
 #[test]
@@ -152,35 +192,134 @@ fn a_stream_that_waits_for_memory_does_not_read_the_log_for_each_message() {
     let rig = rig();
     let node = rig.node();
     let memory = node.budget.claim_anyway(None, 1 << 40);
+    write_ten(&rig);
     let written = write_ten(&rig);
-    let last = write_ten(&rig);
-    let mut stream = watch_all(&rig, written);
+    let mut stream = watch_all(&rig, written, true);
     let mut revisions = Vec::new();
     rig.wait_for("a claim that waits", || {
         read_events(&mut stream, &mut revisions);
         node.budget.is_waited_for(rpc::Address::Unix)
     });
-    // If it read the log it would find out that this is gone.
-    let compact = CompactionRequest { revision: last, physical: true };
-    rig.call::<CompactionResponse>("/etcdserverpb.KV/Compact", None, &compact).expect("compacted");
-    let progress = WatchRequest { request_union: Some(RequestUnion::ProgressRequest(WatchProgressRequest {})) };
-    let poll = |stream: &mut LocalStream| stream.poll_next(&mut Context::from_waker(Waker::noop()));
+    // If it read the log it would find out that what was there before is gone, and ask for less.
+    compact(&rig, written);
+    let before = waits(node);
     for _ in 0..100 {
-        stream.send(progress.encode_to_vec().into());
-        assert!(poll(&mut stream).is_pending(), "it was read");
+        send(&mut stream, RequestUnion::ProgressRequest(WatchProgressRequest {}));
+        assert!(next_response(&mut stream).is_none(), "it was read");
     }
+    assert_eq!(waits(node), before, "it was read");
     drop(memory);
-    let mut canceled = None;
-    rig.wait_for("the end of the watch", || {
+    rig.wait_for("all events", || {
         LateRooms::fire(node);
-        if let Poll::Ready(Ok(message)) = poll(&mut stream) {
-            let message = message.into_whole().expect("as long as it says");
-            canceled = Some(WatchResponse::decode(message).expect("a response of a watch"));
-        }
-        canceled.is_some()
+        read_events(&mut stream, &mut revisions);
+        revisions.len() == 10
     });
-    let canceled = canceled.expect("it has come");
-    assert!(canceled.canceled && canceled.compact_revision == last, "{canceled:?}");
+    assert_eq!(revisions, [written; 10]);
+}
+
+/// Takes all places of the clients of a rig among the claims that wait.
+fn fill_line(node: &Node) {
+    for _ in 0..api::limits::BUDGET_QUEUE_MAX / 4 {
+        node.budget.wait(Pool::of_answer(ANSWER_BYTES as u64), 1, Some(rpc::Address::Unix), drop);
+    }
+}
+
+#[test]
+fn a_stream_that_waits_for_memory_is_told_of_a_compaction() {
+    for is_late in [false, true] {
+        let rig = rig();
+        let node = rig.node();
+        let _memory = node.budget.claim_anyway(None, 1 << 40);
+        if is_late {
+            fill_line(node);
+        }
+        let written = write_ten(&rig);
+        let last = write_ten(&rig);
+        let before = (waits(node), refusals(node));
+        let mut stream = watch_all(&rig, written, false);
+        rig.wait_for("a claim that waits", || {
+            assert!(next_response(&mut stream).is_none_or(|response| response.created));
+            waits(node) > before.0 && (!is_late || refusals(node) > before.1)
+        });
+        compact(&rig, last);
+        if is_late {
+            LateRooms::fire(node);
+        } else {
+            send(&mut stream, RequestUnion::ProgressRequest(WatchProgressRequest {}));
+        }
+        let end = wait_for_end(&rig, &mut stream);
+        assert_eq!(end.compact_revision, last, "{end:?}");
+    }
+}
+
+/// Writes 18 MB of keys, which all begin with an `a`.
+fn write_many(rig: &Rig) {
+    for part in 0..13 {
+        let key = |key: usize| format!("a{part:02}{key}");
+        let put = |place| PutRequest { key: key(place).into(), value: vec![7; 11_000].into(), ..Default::default() };
+        let op = |key| RequestOp { request: Some(Request::RequestPut(put(key))) };
+        let txn = TxnRequest { success: (0..128).map(op).collect(), ..Default::default() };
+        rig.call::<TxnResponse>(TXN, None, &txn).expect("written");
+    }
+}
+
+/// Deletes them in one revision.
+fn delete_many(rig: &Rig) {
+    let deletion = DeleteRangeRequest { key: "a".into(), range_end: "b".into(), ..Default::default() };
+    rig.call::<DeleteRangeResponse>(DELETE_RANGE, None, &deletion).expect("deleted");
+}
+
+#[test]
+fn a_stream_waits_only_for_what_it_still_needs() {
+    let rig = Rig::start(&["--max-held-bytes=67108864"]);
+    let node = rig.node();
+    let room = || node.budget.try_claim(Pool::Long, ANSWER_BYTES as u64, Some(rpc::Address::Unix));
+    // There is room for little of the 32 MiB, and not for more than a host's share.
+    let memory = node.budget.claim_anyway(None, 20 << 20);
+    write_many(&rig);
+    let mut stream = rig.stream("/etcdserverpb.Watch/Watch", None, &create(("a", "b"), 0, true));
+    let other = create(("0", "9"), 0, false).request_union.expect("a request");
+    send(&mut stream, other);
+    let cancel = || RequestUnion::CancelRequest(WatchCancelRequest { watch_id: 0 });
+    let before = refusals(node);
+    delete_many(&rig);
+    let written = write_ten(&rig);
+    let mut revisions = Vec::new();
+    rig.wait_for("a claim that waits", || {
+        read_events(&mut stream, &mut revisions);
+        node.budget.is_waited_for(rpc::Address::Unix)
+    });
+    assert!(revisions.is_empty() && room().is_none(), "its own connection waits behind it");
+    send(&mut stream, cancel());
+    rig.wait_for("the events of the other watch", || {
+        LateRooms::fire(node);
+        read_events(&mut stream, &mut revisions);
+        revisions.len() == 9
+    });
+    assert_eq!(revisions, [written; 9]);
+
+    // A claim that nothing is needed for any more leaves the line, whether its watch or its stream has ended.
+    for ends in [false, true] {
+        write_many(&rig);
+        let mut stream = rig.stream("/etcdserverpb.Watch/Watch", None, &create(("a", "b"), 0, true));
+        delete_many(&rig);
+        rig.wait_for("a claim that waits", || {
+            read_events(&mut stream, &mut revisions);
+            room().is_none()
+        });
+        if ends {
+            drop(stream);
+        } else {
+            send(&mut stream, cancel());
+            wait_for_end(&rig, &mut stream);
+        }
+        rig.wait_for("the claim to leave", || {
+            LateRooms::fire(node);
+            room().is_some()
+        });
+    }
+    assert_eq!(refusals(node), before, "no claim was given up: each left the line");
+    drop(memory);
 }
 
 #[derive(Default)]
@@ -197,18 +336,14 @@ fn a_stream_is_not_woken_before_there_is_memory() {
     let rig = rig();
     let node = rig.node();
     let memory = node.budget.claim_anyway(None, 1 << 40);
-    // All places of its host among those that wait are taken.
-    for _ in 0..api::limits::BUDGET_QUEUE_MAX / 4 {
-        node.budget.wait(Pool::of_answer(ANSWER_BYTES as u64), 1, Some(rpc::Address::Unix), drop);
-    }
+    fill_line(node);
     let written = write_ten(&rig);
-    let refusals = || node.budget.usage().iter().map(|pool| pool.refusals).sum::<u64>();
-    let before = refusals();
-    let mut stream = watch_all(&rig, written);
+    let before = refusals(node);
+    let mut stream = watch_all(&rig, written, false);
     let mut revisions = Vec::new();
     rig.wait_for("a place that is refused", || {
         read_events(&mut stream, &mut revisions);
-        refusals() > before
+        refusals(node) > before
     });
     let wakes = Arc::new(Wakes::default());
     let waker = Waker::from(wakes.clone());

@@ -263,6 +263,7 @@ fn what_waits_for_room_is_measured_once() {
             without.0.cancel(0);
             without.1.poll(&mut without.0);
             assert!(without.1.waits_for.is_some(), "{place:?}: what was asked for is still waited for");
+            assert!(!without.0.is_waiting(), "{place:?}: but not needed");
             assert_eq!(without.1.events(), [first, last], "{place:?}");
         }
 
@@ -272,5 +273,49 @@ fn what_waits_for_room_is_measured_once() {
         let mut wanted = [vec![first; 21], vec![last; 2]].concat();
         wanted.sort_unstable();
         assert_eq!(client.events(), wanted, "{place:?}: nothing is lost");
+    }
+}
+
+#[test]
+fn a_compaction_is_told_while_a_stream_waits_for_room() {
+    for place in [Place::Live, Place::Joining, Place::Behind] {
+        let join_gap_revisions = if place == Place::Joining { 10 } else { 0 };
+        let store = Fake::new(Options { join_gap_revisions, ..Options::default() });
+        let mut client = Client::default();
+        let mut stream = open(&store);
+        if place == Place::Live {
+            stream.create(everything(0, false));
+        }
+        let first = write(&store, 20, SMALL_BYTES);
+        let last = write(&store, 20, SMALL_BYTES);
+        if place == Place::Live {
+            // What is live waits in the queue, where no compaction passes it.
+            client.poll(&mut stream);
+        }
+        stream.create(WatchCreateRequest { watch_id: 5, ..everything(first, false) });
+        stream.create(WatchCreateRequest { watch_id: 6, ..everything(first, true) });
+        stream.create(WatchCreateRequest { watch_id: 7, ..everything(last, false) });
+        client.poll(&mut stream);
+        assert!(client.waits_for.is_some() && client.events().is_empty(), "{place:?}");
+        let asked = client.asked;
+        store.compact(first);
+        stream.progress();
+        client.poll(&mut stream);
+        assert_eq!((client.asked, client.responses.len()), (asked, 0), "{place:?}: it has passed none");
+
+        store.compact(last);
+        stream.progress();
+        client.poll(&mut stream);
+        let told: Vec<WatchResponse> =
+            client.responses.drain(..).map(|one| WatchResponse::decode(&one[..]).expect("a response")).collect();
+        let mut ended: Vec<(i64, bool, i64)> =
+            told.iter().map(|one| (one.watch_id, one.canceled, one.compact_revision)).collect();
+        ended.sort_unstable();
+        assert_eq!(ended, [(5, true, last), (6, true, last)], "{place:?}");
+        client.room_bytes = usize::MAX;
+        client.poll(&mut stream);
+        let live = if place == Place::Live { vec![first; 20] } else { Vec::new() };
+        let both = if place == Place::Live { 40 } else { 20 };
+        assert_eq!(client.events(), [live, vec![last; both]].concat(), "{place:?}: the others go on");
     }
 }
