@@ -115,7 +115,7 @@ func (c *Cluster) Endpoints() string {
 // Ctl runs etcdctl against the members that run.
 func (c *Cluster) Ctl(args ...string) harness.Result {
 	c.t.Helper()
-	args = append([]string{"--endpoints=" + c.Endpoints()}, args...)
+	args = append([]string{harness.CtlPatience, "--endpoints=" + c.Endpoints()}, args...)
 	return harness.Command{Path: harness.Tool(c.t, "etcdctl"), Args: args}.Run(c.t)
 }
 
@@ -127,6 +127,21 @@ func (c *Cluster) MustCtl(args ...string) string {
 		c.t.Fatalf("etcdctl %v: exit %d\n%s%s", args, result.Code, result.Stdout, result.Stderr)
 	}
 	return result.Stdout
+}
+
+// MustChange is MustCtl for a change of the members, which is refused until
+// they have been connected for a while.
+func (c *Cluster) MustChange(args ...string) string {
+	c.t.Helper()
+	for deadline := time.Now().Add(settleMax); ; time.Sleep(100 * time.Millisecond) {
+		result := c.Ctl(args...)
+		if result.Code == 0 {
+			return result.Stdout
+		}
+		if !strings.Contains(result.Stderr, "unhealthy cluster") || time.Now().After(deadline) {
+			c.t.Fatalf("etcdctl %v: exit %d\n%s%s", args, result.Code, result.Stdout, result.Stderr)
+		}
+	}
 }
 
 // Status is what a member says of itself.
@@ -161,16 +176,22 @@ func statusOf(s *harness.Server) (status Status, ok bool) {
 	}, true
 }
 
-// id of a member that runs.
-func id(t testing.TB, s *harness.Server) uint64 {
+// mustStatus waits until a member answers.
+func mustStatus(t testing.TB, s *harness.Server) Status {
 	t.Helper()
 	for deadline := time.Now().Add(settleMax); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		if status, ok := statusOf(s); ok {
-			return status.ID
+			return status
 		}
 	}
 	t.Fatalf("member %s does not answer", s.Name)
-	return 0
+	return Status{}
+}
+
+// id of a member that runs.
+func id(t testing.TB, s *harness.Server) uint64 {
+	t.Helper()
+	return mustStatus(t, s).ID
 }
 
 // hex is a member's id as etcdctl takes it.

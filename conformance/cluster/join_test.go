@@ -18,9 +18,8 @@ func TestLearner(t *testing.T) {
 	for at := range 30 {
 		cluster.MustCtl("put", fmt.Sprintf("key%d", at), "value")
 	}
-	time.Sleep(healthyAfter)
 	learner := cluster.Prepare()
-	said := cluster.MustCtl("member", "add", learner.Name, "--learner", "--peer-urls="+learner.PeerURL())
+	said := cluster.MustChange("member", "add", learner.Name, "--learner", "--peer-urls="+learner.PeerURL())
 	if !strings.Contains(said, "added as learner to cluster") {
 		t.Errorf("it says %q", said)
 	}
@@ -41,7 +40,7 @@ func TestLearner(t *testing.T) {
 		t.Errorf("promote a voter: %s", result.Stderr)
 	}
 	cluster.Joining(learner).Run()
-	if status, ok := statusOf(learner); !ok || !status.Learner {
+	if status := mustStatus(t, learner); !status.Learner {
 		t.Errorf("its status: %+v", status)
 	}
 	for _, args := range [][]string{{"put", "a", "1"}, {"get", "key1"}, {"member", "list"}, {"lease", "grant", "10"}} {
@@ -63,7 +62,7 @@ func TestLearner(t *testing.T) {
 	}
 	cluster.Members = append(cluster.Members, learner)
 	learner.MustCtl("put", "a", "1")
-	if status, ok := statusOf(learner); !ok || status.Learner {
+	if status := mustStatus(t, learner); status.Learner {
 		t.Errorf("its status: %+v", status)
 	}
 	if result := cluster.Ctl("member", "promote", learnerID); !strings.Contains(result.Stderr, "can only promote a learner member") {

@@ -57,7 +57,7 @@ func (l *local) said(t *testing.T) string {
 
 func ctl(t *testing.T, endpoints string, args ...string) harness.Result {
 	t.Helper()
-	args = append([]string{"--endpoints=" + endpoints}, args...)
+	args = append([]string{harness.CtlPatience, "--endpoints=" + endpoints}, args...)
 	return harness.Command{Path: harness.Tool(t, "etcdctl"), Args: args}.Run(t)
 }
 
@@ -105,7 +105,7 @@ func TestLocalCluster(t *testing.T) {
 		if err != nil {
 			t.Errorf("it ends with %v", err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(startMax):
 		t.Fatal("it does not end")
 	}
 	left, _ := exec.Command("pgrep", "-f", dir).Output()

@@ -86,21 +86,10 @@ func TestSetBack(t *testing.T) {
 	}
 
 	// The way back.
-	// Refused until the members that are left have been connected for a while.
-	change := func(args ...string) {
-		t.Helper()
-		changed := cluster.Ctl(args...)
-		for deadline := time.Now().Add(settleMax); strings.Contains(changed.Stderr, "unhealthy cluster") && time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
-			changed = cluster.Ctl(args...)
-		}
-		if changed.Code != 0 {
-			t.Fatalf("etcdctl %v: %s", args, changed.Stderr)
-		}
-	}
-	change("member", "remove", victimID)
+	cluster.MustChange("member", "remove", victimID)
 	cluster.Drop(victim)
 	learner := cluster.Prepare()
-	change("member", "add", learner.Name, "--learner", "--peer-urls="+learner.PeerURL())
+	cluster.MustChange("member", "add", learner.Name, "--learner", "--peer-urls="+learner.PeerURL())
 	cluster.Joining(learner).Run()
 	learnerID := hex(t, learner)
 	promoted := cluster.Ctl("member", "promote", learnerID)

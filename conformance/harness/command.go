@@ -71,10 +71,14 @@ func (b *lineBuffer) Write(part []byte) (int, error) {
 	return len(part), nil
 }
 
+// CtlPatience is the time that etcdctl is given unless a test says otherwise:
+// its own 5 s are few where a member does not get a processor for seconds.
+const CtlPatience = "--command-timeout=20s"
+
 // Ctl runs etcdctl against the server.
 func (s *Server) Ctl(args ...string) Result {
 	s.t.Helper()
-	args = append([]string{"--endpoints=" + s.Endpoint()}, args...)
+	args = append([]string{CtlPatience, "--endpoints=" + s.Endpoint()}, args...)
 	return Command{Path: Tool(s.t, "etcdctl"), Args: args}.Run(s.t)
 }
 
