@@ -196,9 +196,9 @@ func TestStageOfStoppedFollowers(t *testing.T) {
 	if harness.Subject() == harness.Etcd {
 		t.Skip("etcd does not have them")
 	}
-	const stopped = 400 * time.Millisecond
+	const stopped = 3 * time.Second
 	// They must not call an election.
-	cluster := harness.StartCluster(t, harness.Cairn, 3, nil, "--election-timeout=3000")
+	cluster := harness.StartCluster(t, harness.Cairn, 3, nil, "--election-timeout=15000")
 	leader, client := 0, cluster.Client(0)
 	for i, member := range cluster.Members {
 		status, err := member.Client().Status(harness.Context(t), member.Endpoint())

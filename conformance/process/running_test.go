@@ -105,14 +105,17 @@ func TestSignals(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		var codes []int
 		for _, kind := range []harness.Kind{harness.Etcd, harness.Subject()} {
-			server := harness.Start(t, kind)
-			server.MustCtl("put", "a", "b")
-			server.Signal(signal)
-			code, err := server.Wait(5 * time.Second)
-			if err != nil {
-				t.Errorf("%v after %v", err, signal)
-			}
-			codes = append(codes, code)
+			harness.Attempt(t, func() error {
+				server := harness.Start(t, kind)
+				server.MustCtl("put", "a", "b")
+				server.Signal(signal)
+				code, err := server.Wait(5 * time.Second)
+				if err != nil {
+					return fmt.Errorf("%w after %v", err, signal)
+				}
+				codes = append(codes, code)
+				return nil
+			})
 		}
 		if codes[0] != codes[1] {
 			t.Errorf("%v: exit %d, etcd's is %d", signal, codes[1], codes[0])
