@@ -22,6 +22,7 @@ const (
 	// growthMax is what bad input may cost in memory.
 	growthMax = 96 << 20
 	waitMax   = 10 * time.Second
+	startMax  = 60 * time.Second
 )
 
 // aboutCairn skips what the genuine server does not withstand.

@@ -205,7 +205,7 @@ func TestGenuinePeer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	deadline := time.Now().Add(waitMax)
+	deadline := time.Now().Add(startMax)
 	for len(peer.puts()) < 100 && time.Now().Before(deadline) {
 		time.Sleep(50 * time.Millisecond)
 	}

@@ -15,7 +15,7 @@ func TestOtherClustersDirectory(t *testing.T) {
 	ours := harness.StartCluster(t, harness.Subject(), 3, nil, "--initial-cluster-token=ours")
 	client := ours.Client(0, 1)
 	put := func(key string) error {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), waitMax)
 		defer cancel()
 		_, err := client.Put(ctx, key, "value")
 		return err
@@ -35,11 +35,11 @@ func TestOtherClustersDirectory(t *testing.T) {
 	}
 	stranger := theirs.Members[2]
 	stranger.TryRun(2 * time.Second) // It has no leader: the others are not there.
-	go stranger.TryRun(15 * time.Second)
+	go stranger.TryRun(startMax)
 	for _, member := range ours.Members[:2] {
-		go member.TryRun(15 * time.Second)
+		go member.TryRun(startMax)
 	}
-	deadline := time.Now().Add(15 * time.Second)
+	deadline := time.Now().Add(startMax)
 	for !strings.Contains(ours.Members[0].Log()+stranger.Log(), "cluster ID mismatch") && time.Now().Before(deadline) {
 		time.Sleep(100 * time.Millisecond)
 	}
@@ -48,7 +48,7 @@ func TestOtherClustersDirectory(t *testing.T) {
 	}
 	// A member that waits for the others says so at once.
 	err := put("after")
-	for until := time.Now().Add(15 * time.Second); err != nil && time.Now().Before(until); err = put("after") {
+	for until := time.Now().Add(startMax); err != nil && time.Now().Before(until); err = put("after") {
 		time.Sleep(100 * time.Millisecond)
 	}
 	if err != nil {

@@ -76,9 +76,9 @@ func TestStreams(t *testing.T) {
 			server.SetFlags(fmt.Sprintf("--initial-cluster=default=%s,other=http://127.0.0.1:%d", server.PeerURL(), peer.port))
 			// Without its peer the member has no leader and is not ready.
 			ended := make(chan error, 1)
-			go func() { ended <- server.TryRun(8 * time.Second) }()
+			go func() { ended <- server.TryRun(15 * time.Second) }()
 			most := 0
-			for deadline := time.Now().Add(7 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+			for deadline := time.Now().Add(14 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 				if pid := server.PidNow(); pid != 0 {
 					most = max(most, harness.AnonymousBytes(t, pid))
 				}
