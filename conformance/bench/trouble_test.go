@@ -36,7 +36,7 @@ func TestNoServer(t *testing.T) {
 	waiting, stdout, stderr := start(t, server.Endpoint(), "put --total=50")
 	for name, tool := range tools(t) {
 		args := []string{"--endpoints=" + server.Endpoint(), "--dial-timeout=100ms", "put", "--total=3"}
-		result := harness.Command{Path: tool, Args: args, Max: 2 * time.Second}.Run(t)
+		result := harness.Command{Path: tool, Args: args, Max: 6 * time.Second}.Run(t)
 		if result.Code != -1 || result.Stdout != "" || !strings.Contains(strings.ToLower(result.Stderr), "connection refused") {
 			t.Errorf("%s: exit %d\n%s%s", name, result.Code, result.Stdout, result.Stderr)
 		}
@@ -381,7 +381,7 @@ func TestTLS(t *testing.T) {
 	}
 	for name, tool := range tools(t) {
 		args := []string{"--endpoints=" + url, "put", "--total=3"}
-		result := harness.Command{Path: tool, Args: args, Max: 2 * time.Second}.Run(t)
+		result := harness.Command{Path: tool, Args: args, Max: 6 * time.Second}.Run(t)
 		if result.Code != -1 || result.Stdout != "" || !strings.Contains(result.Stderr, "certificate") {
 			t.Errorf("%s: exit %d\n%s%s", name, result.Code, result.Stdout, result.Stderr)
 		}

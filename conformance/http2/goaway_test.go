@@ -98,7 +98,7 @@ func TestGracefulStop(t *testing.T) {
 	if err := idle.ended(); err != nil {
 		t.Errorf("an idle connection: %v", err)
 	}
-	if _, err := server.Wait(10 * time.Second); err != nil {
+	if _, err := server.Wait(answerMax); err != nil {
 		t.Error(err)
 	}
 	t.Logf("it ended %v after SIGTERM", time.Since(stopped).Round(time.Millisecond))

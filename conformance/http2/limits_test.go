@@ -187,8 +187,20 @@ func TestConnectionLimit(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	open[0].close()
-	time.Sleep(quietTime)
+	for _, p := range open[1:] {
+		p.close()
+	}
+	// Until the server has seen that, it turns away who asks.
+	for deadline := time.Now().Add(answerMax); ; time.Sleep(quietTime) {
+		p, err := dial(server)
+		if err == nil {
+			p.close()
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
 	if count := hits(t, server)["connections"]; count == "" || count == "0" {
 		t.Errorf("it was counted %q times", count)
 	}

@@ -149,7 +149,7 @@ func (s *sides) eventually(request *pb.RangeRequest, wanted func(*pb.RangeRespon
 	s.t.Helper()
 	for _, kv := range []pb.KVClient{pb.NewKVClient(s.etcd), pb.NewKVClient(s.subject)} {
 		var last *pb.RangeResponse
-		for deadline := time.Now().Add(10 * time.Second); last == nil || !wanted(last); time.Sleep(10 * time.Millisecond) {
+		for deadline := time.Now().Add(30 * time.Second); last == nil || !wanted(last); time.Sleep(10 * time.Millisecond) {
 			response, err := kv.Range(harness.Context(s.t), request)
 			if err != nil {
 				s.t.Fatal(err)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"testing"
-	"time"
 
 	"cairn.dev/conformance/harness"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -150,7 +149,7 @@ func TestHealthService(t *testing.T) {
 }
 
 func firstHealth(t *testing.T, conn *grpc.ClientConn, service string) (proto.Message, error) {
-	ctx, cancel := context.WithTimeout(harness.Context(t), 10*time.Second)
+	ctx, cancel := context.WithTimeout(harness.Context(t), callMax)
 	defer cancel()
 	request := &grpc_health_v1.HealthCheckRequest{Service: service}
 	stream, err := grpc_health_v1.NewHealthClient(conn).Watch(ctx, request)
