@@ -98,6 +98,13 @@ func (l *ledger) highestAcknowledged() int64 {
 	return l.highest
 }
 
+// count is how many writes were acknowledged.
+func (l *ledger) count() int {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	return len(l.acknowledged)
+}
+
 // audit holds the ledger against the history that a fresh watcher read: all
 // revisions from first to last.
 func (l *ledger) audit(t testing.TB, history []change, first, last int64) {

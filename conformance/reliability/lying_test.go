@@ -87,14 +87,21 @@ func (r *lyingRun) finish(rounds int) {
 	acknowledged := len(r.ledger.acknowledged)
 	r.t.Logf("%d rounds, %d writes acknowledged, %d of unknown outcome, %d unsynced sectors and %d unsynced names dropped, lost 0",
 		rounds, acknowledged, r.ledger.failed, r.sectors, r.names)
-	if acknowledged < 5*rounds || r.sectors == 0 {
+	if acknowledged < writesMin*rounds || r.sectors == 0 {
 		r.t.Errorf("%d writes and %d dropped sectors in %d rounds prove little", acknowledged, r.sectors, rounds)
 	}
 }
 
-// pause lets writers write for a moment.
+// writesMin is how many writes each round has on average, at least.
+const writesMin = 5
+
+// pause lets writers write for a moment, or for longer where a few writes take
+// that.
 func (r *lyingRun) pause() {
+	r.t.Helper()
+	before := r.ledger.count()
 	time.Sleep(time.Duration(20+r.random.IntN(300)) * time.Millisecond)
+	await(r.t, "acknowledged writes", func() bool { return r.ledger.count() >= before+writesMin })
 }
 
 // TestLyingDiskKills kills a member under load again and again, and each time
@@ -244,7 +251,7 @@ func TestClockJumps(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	client := cluster.Client()
-	lease, err := client.Grant(ctx, 10)
+	lease, err := client.Grant(ctx, 60)
 	if err != nil {
 		t.Fatal(err)
 	}

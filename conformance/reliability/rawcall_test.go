@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"testing"
 	"time"
@@ -103,6 +104,11 @@ func headerBlock(authority, path string) []byte {
 // which it does not keep. Settings and pings are left without answer: one call
 // does not live long enough for that to matter.
 func (c *rawCall) drain(limit time.Duration) (dataBytes int64, err error) {
+	return c.drainTo(math.MaxInt64, limit)
+}
+
+// drainTo is drain for a stream that never ends: until so much is there.
+func (c *rawCall) drainTo(enough int64, limit time.Duration) (dataBytes int64, err error) {
 	_ = c.conn.SetReadDeadline(time.Now().Add(limit))
 	buffer := make([]byte, 1<<20)
 	var head [9]byte
@@ -127,7 +133,7 @@ func (c *rawCall) drain(limit time.Duration) (dataBytes int64, err error) {
 		case kind == 0 && stream == 1:
 			dataBytes += length
 		}
-		if (kind == 0 || kind == 1) && stream == 1 && flags&1 != 0 {
+		if dataBytes >= enough || (kind == 0 || kind == 1) && stream == 1 && flags&1 != 0 {
 			return dataBytes, nil
 		}
 	}

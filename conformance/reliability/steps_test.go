@@ -84,7 +84,7 @@ func traceFiles(t *testing.T, pid int) (threads func() map[string]string, output
 		}
 	}
 	t.Cleanup(stop)
-	for deadline := time.Now().Add(10 * time.Second); !isTraced(pid); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !isTraced(pid); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			harness.Unproved(t, "strace does not attach")
 		}

@@ -89,7 +89,7 @@ func startTrace(t testing.TB, server *harness.Server, options ...string) *trace 
 		if problem != "" {
 			harness.Unproved(t, "strace "+problem)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("strace does not attach")
 	}
 	return tr

@@ -90,7 +90,7 @@ func TestUnreadTxns(t *testing.T) {
 			// A good client goes on beside them.
 			client := server.Client()
 			for count := range 60 {
-				ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 				if _, err := client.Put(ctx, "good", fmt.Sprint(count)); err != nil {
 					t.Errorf("put %d beside it: %v", count, err)
 				}
@@ -111,7 +111,7 @@ func TestUnreadTxns(t *testing.T) {
 			await(t, "what they held is free", func() bool { return held() == 0 })
 			// And one that reads gets all of it.
 			one := call(t, server.Endpoint(), "/etcdserverpb.KV/Txn", txn, false)
-			if bytes, err := one.drain(30 * time.Second); err != nil || bytes < values*valueBytes {
+			if bytes, err := one.drain(2 * time.Minute); err != nil || bytes < values*valueBytes {
 				t.Errorf("one that reads: %d bytes, %v", bytes, err)
 			}
 		})
