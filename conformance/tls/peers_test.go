@@ -123,7 +123,7 @@ func TestPeerFilesAreReplaced(t *testing.T) {
 	// The connections that are open go on; a member that comes again does not get in.
 	authority.revoke("crl", pairs[2])
 	servers[2].Kill()
-	if err := servers[2].TryRun(3 * time.Second); err == nil {
+	if err := servers[2].TryRun(8 * time.Second); err == nil {
 		t.Error("a member whose certificate was revoked joins")
 		servers[2].Stop()
 	}
