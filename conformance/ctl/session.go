@@ -13,7 +13,7 @@ import (
 )
 
 // watchMax ends a `watch` that prints less than expected.
-const watchMax = 5 * time.Second
+const watchMax = 30 * time.Second
 
 // session is a script's state on one server: its variables, and what must be
 // masked in its output.
