@@ -269,7 +269,7 @@ async fn a_member_that_never_speaks_holds_nobody_up() {
     for _ in 0..10 {
         client.put(PutRequest::default()).await.expect("an answer of the one that is well");
     }
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
     assert_eq!(well.script.puts.load(Ordering::SeqCst), 10);
 }
 

@@ -177,7 +177,7 @@ fn calls_are_answered_by_the_handler() {
     let began = std::time::Instant::now();
     let error = client::call(&connector(), &url, request, Duration::from_millis(300)).expect_err("nobody answers");
     assert!(error.to_string().contains("nothing came in time"), "{error}");
-    assert!(began.elapsed() < Duration::from_secs(3));
+    assert!(began.elapsed() < Duration::from_secs(30));
 }
 
 #[test]
