@@ -188,7 +188,7 @@ func TestObserve(t *testing.T) {
 	same(observe("before"))
 	streams := observe("later")
 	// Both must be in place, or they see the first value as one that was there.
-	time.Sleep(300 * time.Millisecond)
+	time.Sleep(time.Second)
 	first := &election.CampaignRequest{Name: []byte("later"), Lease: 7, Value: []byte("one")}
 	both.sameMessage(campaignPath, first)
 	same(streams)
@@ -198,12 +198,12 @@ func TestObserve(t *testing.T) {
 		same(streams)
 	}
 	both.sameMessage(resignPath, &election.ResignRequest{Leader: leader})
-	time.Sleep(300 * time.Millisecond)
+	time.Sleep(time.Second)
 	both.sameMessage(campaignPath, &election.CampaignRequest{Name: []byte("later"), Lease: 8, Value: []byte("four")})
 	same(streams)
 	// The lease ends: the next leader is seen.
 	both.sameMessage("/etcdserverpb.Lease/LeaseRevoke", &pb.LeaseRevokeRequest{ID: 8})
-	time.Sleep(300 * time.Millisecond)
+	time.Sleep(time.Second)
 	both.sameMessage(campaignPath, &election.CampaignRequest{Name: []byte("later"), Lease: -7, Value: []byte("five")})
 	same(streams)
 }

@@ -256,7 +256,7 @@ async fn a_peer_that_answers_no_ping_is_dropped() {
         pings += usize::from(kind == PING && flags == 0);
     }
     assert_eq!(pings, 1);
-    assert!(began.elapsed() < Duration::from_secs(8));
+    assert!(began.elapsed() < Duration::from_secs(30));
     // One that answers stays.
     let mut client = Client::connect(fixture.address).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
