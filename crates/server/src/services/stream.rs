@@ -99,6 +99,13 @@ impl RangeStream {
         Ok(())
     }
 
+    /// Gives back memory that is not needed. That for a late chunk stays, also while the chunk waits for its turn.
+    fn settle(&mut self) {
+        if self.late.is_none() {
+            self.rooms.settle(false);
+        }
+    }
+
     fn take_step(&self) -> Option<Step> {
         lock(&self.step).take()
     }
@@ -197,7 +204,7 @@ fn encode(node: &Node, mut chunk: store::RangeChunk, room: Option<Arc<dyn Room>>
 impl StreamHandler for RangeStream {
     fn message(&mut self, message: Bytes, out: &mut Outbound<'_>) {
         match self.start(message).and_then(|()| self.pump(out)) {
-            Ok(()) => self.rooms.settle(self.late.is_some()),
+            Ok(()) => self.settle(),
             Err(status) => out.finish(status),
         }
     }
@@ -206,7 +213,7 @@ impl StreamHandler for RangeStream {
 
     fn ready(&mut self, out: &mut Outbound<'_>) {
         match self.pump(out) {
-            Ok(()) => self.rooms.settle(self.late.is_some()),
+            Ok(()) => self.settle(),
             Err(status) => out.finish(status),
         }
     }

@@ -1,7 +1,7 @@
 //! Calls of clients that have taken more than their share.
 
 use super::fill;
-use crate::client_share::{Client, Entry};
+use crate::client_share::{Client, ClientShares, Entry};
 use crate::overload::Class;
 use crate::test_support::{Pending, Rig};
 use api::Error;
@@ -11,6 +11,8 @@ use api::etcdserverpb::{
     range_request::{SortOrder, SortTarget},
     request_op::Request,
 };
+use budget::Pool;
+use std::task::{Context, Poll, Waker};
 
 const RANGE: &str = "/etcdserverpb.KV/Range";
 const KEYS: usize = 500;
@@ -95,17 +97,48 @@ fn what_a_transaction_takes_where_it_is_applied_counts() {
 }
 
 #[test]
-fn calls_that_wait_end_with_the_member() {
-    let rig = Rig::start(&["--client-share=1"]);
-    let shares = rig.node().client_shares.clone().expect("the flag is given");
+fn a_chunk_keeps_its_memory_while_it_waits_for_its_turn() {
+    let rig = Rig::start(&["--client-share=1", "--max-held-bytes=67108864"]);
+    fill(&rig, 4 * KEYS);
+    let node = rig.node();
+    let shares = node.client_shares.clone().expect("the flag is given");
+    let held = || node.budget.held(Pool::Short);
+    let all: Vec<_> = std::iter::from_fn(|| node.budget.try_claim(Pool::Short, 64 << 10, None)).collect();
+    let everything = RangeRequest { key: "\0".into(), range_end: "\0".into(), ..Default::default() };
+    let mut stream = rig.stream("/etcdserverpb.KV/RangeStream", None, &everything);
+    let mut poll = || stream.poll_next(&mut Context::from_waker(Waker::noop()));
+    rig.wait_for("a chunk that waits for memory", || {
+        // Short chunks need none.
+        poll().is_pending() && node.budget.is_waited_for(rpc::Address::Unix)
+    });
+    use_up(&shares);
+    drop(all);
+    rig.wait_for("a stream that waits for its turn", || {
+        assert!(poll().is_pending());
+        node.depth(Class::Share) > 0
+    });
+    assert!(held() > 0, "the chunk is there, and so is the claim for it");
+    rig.wait_for("the chunk", || matches!(poll(), Poll::Ready(Ok(_))));
+    drop(stream);
+    rig.wait_for("the end of what was held", || held() == 0);
+}
+
+/// Takes the share of clients that come as if through a Unix socket, as all of these tests do. There are others, so they have to wait.
+fn use_up(shares: &ClientShares) {
     let enter = |client| match shares.enter(client) {
         Entry::Now(turn) => turn,
         Entry::Later(_) => panic!("a fresh client"),
     };
     enter(Client::User("other".into()));
-    // Calls of these tests come as if through a Unix socket.
     shares.settle(enter(Client::Host(None)), usize::MAX);
     enter(Client::User("another".into()));
+}
+
+#[test]
+fn calls_that_wait_end_with_the_member() {
+    let rig = Rig::start(&["--client-share=1"]);
+    let shares = rig.node().client_shares.clone().expect("the flag is given");
+    use_up(&shares);
     let put = PutRequest { key: "k".into(), ..Default::default() };
     let call = rig.begin("/etcdserverpb.KV/Put", None, &put);
     drop(rig);
