@@ -190,7 +190,8 @@ impl Budget {
         self.wait_while(pool, bytes, client, || true, then);
     }
 
-    /// The same while it is `needed`: a claim that is not leaves the line at the next [`Budget::leave`], and `then` is not called.
+    /// The same while it is `needed`: a claim that is not takes no place in the line, or leaves it at the next [`Budget::leave`], and
+    /// `then` is not called.
     pub fn wait_while(
         self: &Arc<Self>,
         pool: Pool,
@@ -203,6 +204,12 @@ impl Budget {
         let bytes = bytes.min(pool.part(self.bytes_max));
         let waiter = Waiter { bytes, client, since: Instant::now(), needed: Box::new(needed), then: Box::new(then) };
         let mut state = lock(&self.state);
+        if !(waiter.needed)() {
+            // Its client has called `leave` already. What it holds may be a claim of this budget.
+            drop(state);
+            drop(waiter);
+            return;
+        }
         let refused = if state.stopped {
             Some(waiter)
         } else {

@@ -306,3 +306,17 @@ fn a_claim_that_is_not_needed_leaves_the_line() {
     assert!(!is_waited_for(&budget, 1) && lock(&budget.state).shares.is_empty());
     budget.stop();
 }
+
+#[test]
+fn a_claim_that_is_given_up_before_it_waits_takes_no_place() {
+    let budget = running(FOREVER);
+    let held = budget.try_claim(Pool::Long, 32 * MIB, None).expect("room");
+    let (tell, told) = channel();
+    budget.leave(Pool::Long, client(1, 0));
+    // The test may be over.
+    budget.wait_while(Pool::Long, MIB, client(1, 0), || false, move |claim| drop(tell.send(claim)));
+    assert!(budget.usage().iter().all(|pool| pool.waits == 0), "nobody has waited");
+    assert!(told.recv().is_err(), "it is neither granted nor refused");
+    drop(held);
+    budget.stop();
+}
