@@ -58,7 +58,8 @@ struct Joining {
 #[derive(Clone, Copy)]
 struct Waits {
     cancellations: u64,
-    compact_revision: i64,
+    /// The compaction for which it has looked whether watches are passed; `None` if there are new ones.
+    compact_revision: Option<i64>,
 }
 
 /// How a read for a cohort ended.
@@ -127,6 +128,9 @@ impl WatchStream {
             let level = self.hub().level();
             self.metrics().add_slow(1);
             self.cohorts.add(start, &spec, &[member], self.cancellations);
+            if let Some(waits) = &mut self.waits {
+                waits.compact_revision = None;
+            }
             level
         };
         self.outbox.reply(Batch { revision: level, watch_id: id, created: true, ..Batch::default() });
@@ -240,11 +244,8 @@ impl WatchStream {
                 return 0;
             }
             let mut ask = |bytes: usize, waits: bool| sink.room(bytes, waits);
-            // Before it looks: what is compacted meanwhile is looked at later.
-            let compact_revision = self.history.compact_revision();
             if let Some(joining) = self.joining.pop() {
-                if self.catch_up_joining(joining, &mut records_left, &mut ask) == Step::Waits {
-                    self.waits = Some(Waits { cancellations: self.cancellations, compact_revision });
+                if self.catch_up_joining(joining, &mut records_left, &mut ask) == Step::Waits && !self.begin_to_wait() {
                     return 0;
                 }
                 continue;
@@ -261,9 +262,10 @@ impl WatchStream {
                 None => self.catch_up(&mut records_left, &mut ask),
             };
             if step == Step::Waits {
-                self.waits = Some(Waits { cancellations: self.cancellations, compact_revision });
                 self.catch_up_next = !self.catch_up_next;
-                return 0;
+                if !self.begin_to_wait() {
+                    return 0;
+                }
             }
         }
     }
@@ -517,14 +519,22 @@ impl WatchStream {
         }
     }
 
+    /// Waits for memory. Watches whose turn will not come meanwhile and that a compaction has passed are told so first; returns whether
+    /// there were any.
+    fn begin_to_wait(&mut self) -> bool {
+        let waits = Waits { cancellations: self.cancellations, compact_revision: None };
+        self.waits = Some(waits);
+        self.cancel_compacted_since(waits)
+    }
+
     /// Cancels the watches that a compaction has passed since a stream that waits for memory has looked: they are told at once, not only
     /// when there is some. Returns whether there were any.
     fn cancel_compacted_since(&mut self, waits: Waits) -> bool {
         let compact_revision = self.history.compact_revision();
-        if compact_revision == waits.compact_revision {
+        if waits.compact_revision == Some(compact_revision) {
             return false;
         }
-        self.waits = Some(Waits { compact_revision, ..waits });
+        self.waits = Some(Waits { compact_revision: Some(compact_revision), ..waits });
         let before = self.cancellations;
         let is_passed = |cursor: i64| catch_up::is_passed(cursor, compact_revision);
         let joining = self.joining.extract_if(.., |joining| is_passed(joining.cursor));

@@ -319,3 +319,29 @@ fn a_compaction_is_told_while_a_stream_waits_for_room() {
         assert_eq!(client.events(), [live, vec![last; both]].concat(), "{place:?}: the others go on");
     }
 }
+
+#[test]
+fn watches_that_begin_before_a_compaction_are_told_so_while_a_stream_waits_for_room() {
+    let store = Fake::new(Options { join_gap_revisions: 0, ..Options::default() });
+    let mut client = Client::default();
+    let mut stream = open(&store);
+    let first = write(&store, 20, SMALL_BYTES);
+    let last = write(&store, 20, SMALL_BYTES);
+    store.compact(last);
+    let mut create = |watch_ids: &[i64], client: &mut Client| {
+        for watch_id in watch_ids {
+            let start = if *watch_id == 5 { last } else { first };
+            stream.create(WatchCreateRequest { watch_id: *watch_id, ..everything(start, false) });
+        }
+        client.poll(&mut stream);
+        let told = client.responses.drain(..).map(|one| WatchResponse::decode(&one[..]).expect("a response"));
+        told.map(|one| (one.watch_id, one.canceled, one.compact_revision)).collect::<Vec<_>>()
+    };
+    // The newest is read first, and waits.
+    assert_eq!(create(&[5, 6], &mut client), [(5, false, 0), (6, false, 0), (6, true, last)]);
+    assert!(client.waits_for.is_some());
+    assert_eq!(create(&[7], &mut client), [(7, false, 0), (7, true, last)], "it is there since the stream waits");
+    client.room_bytes = usize::MAX;
+    client.poll(&mut stream);
+    assert_eq!(client.events(), vec![last; 20], "the other goes on");
+}
