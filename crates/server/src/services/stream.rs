@@ -138,6 +138,9 @@ impl RangeStream {
                     None => return Ok(Made::End),
                 },
             };
+            if chunk.kvs.is_empty() && chunk.end.is_none() {
+                return Ok(Made::Nothing);
+            }
             chunks.request.decide_anew(&self.node.store)?;
             let held = chunk.kvs.held_bytes();
             let room = if held > limits::BUDGET_FREE_BYTES { rooms.ask(held, true) } else { None };
@@ -159,6 +162,7 @@ impl RangeStream {
                 out.send_reply(reply);
                 self.waker.wake();
             }
+            Made::Nothing => self.waker.wake(),
             Made::Late => {}
             Made::End => out.finish(Status::OK),
         }
@@ -169,6 +173,8 @@ impl RangeStream {
 /// What a turn of a stream has made.
 enum Made {
     Chunk(Reply),
+    /// Nothing yet: there are many keys without a pair.
+    Nothing,
     /// Nothing: there is no room. The stream is woken once there is.
     Late,
     End,

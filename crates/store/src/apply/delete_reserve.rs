@@ -161,7 +161,7 @@ impl Store {
         let range = KeyRange::new(&request.key, &request.range_end);
         let index = read(&self.index);
         // What it shows is measured at one revision.
-        if request.prev_kv && Looks::now(&index, range).are_many() {
+        if request.prev_kv && Looks::now(self, &index, range).are_many() {
             return true;
         }
         let keys = index.count_live(range);

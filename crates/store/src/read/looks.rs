@@ -1,7 +1,7 @@
 //! How many keys reads look at, which decides where they are answered.
 
 use super::range::Plan;
-use crate::index::Index;
+use crate::index::{Index, NEWEST};
 use crate::log::read;
 use crate::store::Store;
 use api::KeyRange;
@@ -20,16 +20,21 @@ pub(crate) struct Looks {
 }
 
 impl Looks {
-    /// At the first `pairs` live keys of a range as it is now. Where these are fewer than `few`, nothing else matters.
-    fn first(index: &Index, range: KeyRange<'_>, pairs: u64, few: u64) -> Looks {
+    /// At the first `pairs` live keys of a range at revision `at`. Where these are fewer than `few`, nothing else matters.
+    fn first(store: &Store, index: &Index, range: KeyRange<'_>, at: i64, pairs: u64, few: u64) -> Looks {
+        if store.index_revision(range, at) != NEWEST {
+            // All are counted one by one, and keys that were deleted since are looked at too.
+            let keys = index.count_keys(range);
+            return Looks { held: keys, all: keys };
+        }
         let held = index.count_live(range).min(pairs);
-        let all = if held < few { held } else { index.count_keys_until(range, held) };
+        let all = if held < few.max(1) { held } else { index.count_keys_until(range, held) };
         Looks { held, all }
     }
 
     /// At all live keys of a range as it is now.
-    pub(crate) fn now(index: &Index, range: KeyRange<'_>) -> Looks {
-        Looks::first(index, range, u64::MAX, 0)
+    pub(crate) fn now(store: &Store, index: &Index, range: KeyRange<'_>) -> Looks {
+        Looks::first(store, index, range, store.revision(), u64::MAX, 0)
     }
 
     fn of(store: &Store, index: &Index, request: &RangeRequest, few: u64) -> Looks {
@@ -37,16 +42,10 @@ impl Looks {
         if matches!(range, KeyRange::One(_)) {
             return Looks { held: 1, all: 1 };
         }
-        if request.revision > 0 && request.revision < store.revision() {
-            // Keys that were deleted since are looked at too.
-            let keys = index.count_keys(range);
-            return Looks { held: keys, all: keys };
-        }
-        if request.count_only {
-            return Looks::default();
-        }
-        let pairs = Plan::new(request).fetched_max().map_or(u64::MAX, |fetched| fetched as u64);
-        Looks::first(index, range, pairs, few)
+        let now = store.revision();
+        let at = if request.revision > 0 { request.revision.min(now) } else { now };
+        let fetched = || Plan::new(request).fetched_max().map_or(u64::MAX, |fetched| fetched as u64);
+        Looks::first(store, index, range, at, if request.count_only { 0 } else { fetched() }, few)
     }
 
     /// Whether these are so many that a request thread should not look at them.
@@ -74,11 +73,56 @@ impl Store {
     pub fn is_heavy_txn(&self, request: &TxnRequest) -> bool {
         let index = read(&self.index);
         let conditions = request.compare.iter().map(|compare| KeyRange::new(&compare.key, &compare.range_end));
-        let conditions = conditions.map(|range| Looks::now(&index, range));
+        let conditions = conditions.map(|range| Looks::now(self, &index, range));
         let ranges = request.success.iter().chain(&request.failure).map(|op| match &op.request {
             Some(Request::RequestRange(range)) => Looks::of(self, &index, range, 0),
             _ => Looks::default(),
         });
         conditions.chain(ranges).fold(Looks::default(), Looks::add).are_many()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::write;
+    use crate::read::KeySpan;
+    use crate::types::{Loc, Revision, Version};
+    use crate::{Opened, Options};
+    use api::etcdserverpb::{Compare, RequestOp};
+    use disk::sim::SimDisk;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    #[test]
+    fn what_is_partly_in_the_index_is_looked_at_key_by_key() {
+        let Opened { store, .. } =
+            crate::open(Arc::new(SimDisk::new()), Path::new("store"), Options::default()).expect("a store");
+        let many = INLINE_SORT_KEYS_MAX + 1;
+        for key in 0..many {
+            let rev = Revision { main: store.revision(), sub: key as u32 };
+            let version = Version { rev, create: rev.main, version: 1, loc: Loc { segment: 1, offset: 1, len: 1 } };
+            write(&store.index).push(format!("{key:05}").as_bytes(), version);
+        }
+        let all = RangeRequest { key: "0".into(), range_end: "z".into(), ..Default::default() };
+        let first = RangeRequest { limit: 1, ..all.clone() };
+        let count = RangeRequest { count_only: true, ..all.clone() };
+        let few = RangeRequest { key: "00000".into(), range_end: "00009".into(), ..all.clone() };
+        let of = |range: &RangeRequest| {
+            let op = RequestOp { request: Some(Request::RequestRange(range.clone())) };
+            TxnRequest { success: vec![op; 128], ..Default::default() }
+        };
+        let compare = Compare { key: first.key.clone(), range_end: first.range_end.clone(), ..Default::default() };
+        let compares = TxnRequest { compare: vec![compare], ..Default::default() };
+        let are_heavy = || {
+            let ranges = [&first, &count, &few].map(|range| (store.is_heavy(range), store.is_heavy_txn(&of(range))));
+            (ranges, store.is_heavy_txn(&compares))
+        };
+        assert_eq!(are_heavy(), ([(false, false); 3], true));
+        // A transaction whose changes are not all in the index.
+        store.unpublished.set(Some(KeySpan { first: "00003".into(), last: "00500".into() }));
+        assert_eq!(are_heavy(), ([(true, true), (true, true), (false, false)], true), "counts come from a walk");
+        store.unpublished.set(Some(KeySpan { first: "z".into(), last: "zz".into() }));
+        assert_eq!(are_heavy(), ([(false, false); 3], true));
     }
 }

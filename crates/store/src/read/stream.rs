@@ -18,6 +18,8 @@ use std::sync::Arc;
 
 /// Pairs in the first chunk. The next ones have twice as many each, for as long as their bytes allow.
 const FIRST_CHUNK_KEYS: usize = 10;
+/// Strides of one chunk. Where keys were deleted since, many have no pair; the thread that makes chunks has others waiting.
+const CHUNK_STRIDES: usize = 128;
 
 /// A range that is answered in chunks. It pins nothing: a compaction past its revision ends it.
 pub struct RangeStream {
@@ -115,7 +117,7 @@ impl Store {
 }
 
 impl RangeStream {
-    /// The next message; `None` after the last one.
+    /// The next message; `None` after the last one. One without pairs and without an end is none: it has only come further.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Option<Result<RangeChunk, Error>> {
         if self.done {
@@ -152,15 +154,16 @@ impl RangeStream {
         whole && self.request.sort_target() != SortTarget::Key
     }
 
-    /// The next pairs: `wanted` of them, or fewer once they have the bytes that a chunk aims at, so a chunk is at most one pair larger. How
-    /// large the pairs before were says nothing of those that come.
+    /// The next pairs: `wanted` of them, or fewer once they have the bytes that a chunk aims at, so a chunk is at most one pair larger, or
+    /// were looked for long enough. How large the pairs before were says nothing of those that come.
     fn collect(&mut self, wanted: usize) -> Result<Kvs, Error> {
         let target = self.store.options.stream_chunk_bytes;
         let (mut bytes, mut is_full) = (0usize, false);
         let range = KeyRange::new(&self.request.key, &self.request.range_end);
         let (mut held, mut encoded, mut locs) = (Held::default(), Encoded::default(), Vec::<Loc>::new());
         let mut last = Vec::new();
-        while locs.len() < wanted && !is_full {
+        let mut strides = 0..CHUNK_STRIDES;
+        while locs.len() < wanted && !is_full && strides.next().is_some() {
             let index = read(&self.store.index);
             // Pruning follows the compact revision and needs the write lock: what is read now is all there.
             if self.at < self.store.compact_revision() {
@@ -193,12 +196,10 @@ impl RangeStream {
             match end {
                 Scan::More(key) => self.after = Some(key),
                 Scan::Stopped => self.after = Some(std::mem::take(&mut last).into()),
+                // What a revision holds never changes, unless another member has sent a snapshot that differs from this store.
+                Scan::Done if locs.len() < wanted => return Err(Error::Corrupt),
                 Scan::Done => break,
             }
-        }
-        // What a revision holds never changes, unless another member has sent a snapshot that differs from this store.
-        if locs.len() != wanted && !is_full {
-            return Err(Error::Corrupt);
         }
         Ok(if self.request.keys_only { Kvs::encoded(encoded, locs) } else { Kvs::stored(held, locs) })
     }

@@ -206,6 +206,26 @@ fn a_chunk_of_a_stream_is_bounded_by_bytes() {
 }
 
 #[test]
+fn a_stream_looks_at_few_deleted_keys_at_a_time() {
+    let mut node = Node::new();
+    let puts = (0..70_000).map(|key| put(&format!("d{key:05}"), "").raft());
+    let behind = (0..20).map(|key| put(&format!("e{key:05}"), "").raft());
+    node.apply_all(puts.chain(behind).collect());
+    node.apply(delete("d", "e").raft()).unwrap();
+    let mut stream = node.store.range_stream(all()).unwrap();
+    // Keys that were written since are passed over one by one.
+    node.apply(put("f", "").raft()).unwrap();
+    let (mut found, mut pauses) = (0, 0);
+    while let Some(chunk) = stream.next() {
+        let RangeChunk { kvs, end } = chunk.unwrap();
+        found += kvs.len();
+        pauses += usize::from(kvs.is_empty());
+        assert_eq!(end.map(|end| end.count), (found == 20).then_some(20));
+    }
+    assert_eq!((found, pauses), (20, 2));
+}
+
+#[test]
 fn heavy_ranges_are_known() {
     let mut node = Node::new();
     let many = INLINE_SORT_KEYS_MAX + 1;
