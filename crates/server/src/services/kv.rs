@@ -343,9 +343,14 @@ fn write_txn(node: &Arc<Node>, call: Call, txn: Permitted<Keys, TimedTxn>, respo
     if keys > limits::TXN_KEYS_MAX {
         return refuse(responder, Error::TxnTooManyKeys);
     }
-    let is_heavy = keys > limits::INLINE_SORT_KEYS_MAX as u64 || node.store.is_heavy_write_txn(&txn.request);
+    // How long values are is not known without a look at the keys.
+    let sorts = store::sorts_by_value(&txn.request);
+    let is_heavy = sorts || keys > limits::INLINE_SORT_KEYS_MAX as u64 || node.store.is_heavy_write_txn(&txn.request);
     let within = Within::of(call, txn.author(), RaftRequest::Txn);
     weigh(is_heavy, within, node, responder, move |within, node, responder| {
+        if sorts && keys.saturating_add(node.store.txn_sort_keys(&txn.request)) > limits::TXN_KEYS_MAX {
+            return refuse(responder, Error::TxnTooManyKeys);
+        }
         let bytes = node.store.txn_answer_bytes(&txn.request);
         let may_be_too_large = bytes > limits::TXN_ANSWER_BYTES_MAX as u64;
         weigh(may_be_too_large && !is_heavy, within, node, responder, move |within, node, responder| {

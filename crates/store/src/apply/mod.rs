@@ -3,7 +3,8 @@
 //! [`command`] says what an entry asks for, and [`applier`] takes entries in strides. [`execute`] does what a command asks for ([`put`],
 //! [`delete`], [`txn`] with [`compare`]) against [`staging`] and its [`overlay`]; [`publish`] shows a stride to readers and watchers, and
 //! [`answer`] is what comes out, and [`counts`] how much was done. Before an entry is proposed, [`quota`] and
-//! [`delete_reserve`] ask whether there is room for it, and [`weighing`], with its [`own_puts`], what a transaction takes of memory and time.
+//! [`delete_reserve`] ask whether there is room for it, and [`weighing`] and [`value_sorts`], with [`own_puts`], what a transaction takes of memory
+//! and time.
 
 mod answer;
 mod applier;
@@ -25,6 +26,7 @@ mod put;
 pub(crate) mod quota;
 mod staging;
 mod txn;
+mod value_sorts;
 mod weighing;
 
 pub(crate) use answer::header;
@@ -34,3 +36,4 @@ pub use command::is_request;
 pub use counts::Counts;
 pub use delete_reserve::{Reservation, Share};
 pub use txn::{TxnAnswer, is_read_only};
+pub use value_sorts::sorts_by_value;

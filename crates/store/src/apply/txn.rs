@@ -42,7 +42,7 @@ impl Store {
             if !live.is_overtaken() {
                 // Values are read without the index.
                 drop(live);
-                return answer?.finish();
+                return answer?.finish(allowance.wanted);
             }
         }
     }
@@ -102,8 +102,15 @@ struct SelectedTxn<'a> {
 }
 
 impl SelectedTxn<'_> {
-    fn finish(self) -> Result<TxnAnswer, Unread> {
-        let ranges: Vec<RangeAnswer> = self.selected.into_iter().map(Selected::finish).collect();
+    /// Gives up between two ranges once the answer is not `wanted`.
+    fn finish(self, wanted: &dyn Fn() -> bool) -> Result<TxnAnswer, Unread> {
+        let mut ranges: Vec<RangeAnswer> = Vec::with_capacity(self.selected.len());
+        for selected in self.selected {
+            if !wanted() {
+                return Err(Unread::Unwanted);
+            }
+            ranges.push(selected.finish());
+        }
         if ranges.iter().map(|answer| answer.kvs.encoded_len()).fold(0, usize::saturating_add) > TXN_ANSWER_BYTES_MAX {
             return Err(Error::TxnAnswerTooLarge.into());
         }

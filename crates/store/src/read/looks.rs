@@ -66,19 +66,26 @@ impl Store {
     /// Whether a range looks at so many keys that it should not be answered on a request thread.
     pub fn is_heavy(&self, request: &RangeRequest) -> bool {
         let is_one = matches!(KeyRange::new(&request.key, &request.range_end), KeyRange::One(_));
-        !is_one && Looks::of(self, &read(&self.index), request, READ_STRIDE_KEYS as u64).are_many()
+        let are_many = !is_one && Looks::of(self, &read(&self.index), request, READ_STRIDE_KEYS as u64).are_many();
+        are_many || self.range_sort_keys(request) > INLINE_SORT_KEYS_MAX as u64
     }
 
     /// The same for the ranges and conditions of a read-only transaction together.
     pub fn is_heavy_txn(&self, request: &TxnRequest) -> bool {
         let index = read(&self.index);
+        let ranges = || {
+            request.success.iter().chain(&request.failure).filter_map(|op| match &op.request {
+                Some(Request::RequestRange(range)) => Some(range),
+                _ => None,
+            })
+        };
         let conditions = request.compare.iter().map(|compare| KeyRange::new(&compare.key, &compare.range_end));
         let conditions = conditions.map(|range| Looks::now(self, &index, range));
-        let ranges = request.success.iter().chain(&request.failure).map(|op| match &op.request {
-            Some(Request::RequestRange(range)) => Looks::of(self, &index, range, 0),
-            _ => Looks::default(),
-        });
-        conditions.chain(ranges).fold(Looks::default(), Looks::add).are_many()
+        let looks = ranges().map(|range| Looks::of(self, &index, range, 0));
+        let are_many = conditions.chain(looks).fold(Looks::default(), Looks::add).are_many();
+        drop(index);
+        let sorted = || ranges().map(|range| self.range_sort_keys(range)).fold(0, u64::saturating_add);
+        are_many || sorted() > INLINE_SORT_KEYS_MAX as u64
     }
 }
 

@@ -159,6 +159,12 @@ impl<'a> Plan<'a> {
         pairs.saturating_mul(self.pair_bytes() as u64)
     }
 
+    /// Whether values are compared.
+    pub(crate) fn sorts_by_value(&self) -> bool {
+        let is_by_value = self.sort.is_some_and(|sort| sort.target == SortTarget::Value);
+        is_by_value && !self.count_only && !matches!(self.range, KeyRange::One(_))
+    }
+
     /// The keys that are looked at.
     pub(crate) fn keys(&self) -> KeyRange<'a> {
         self.range

@@ -48,6 +48,7 @@ fn transactions_are_weighed_applied_and_answered() {
         assert_eq!(node.store.txn_answer_bytes(&writes), 0, "neither shows what was there before");
         assert_eq!(node.store.txn_delete_cost_bytes(&writes), 0, "there is nothing to delete");
         assert_eq!((node.store.txn_keys(&writes), node.store.txn_answer_is_too_large(&writes)), (2, false));
+        assert_eq!((store::sorts_by_value(&writes), node.store.txn_sort_keys(&writes)), (false, 0));
         let answer = node.apply(writes.raft()).expect("applied");
         let store::Response::Txn(answer) = answer else { panic!("of a transaction") };
         assert_eq!((depth(&answer), node.store.revision()), (TXN_NESTING_MAX, 2));

@@ -4,10 +4,11 @@ use super::{fill, occupy_slow_threads};
 use crate::overload::Class;
 use crate::test_support::Rig;
 use api::Error;
+use api::etcdserverpb::range_request::{SortOrder, SortTarget};
 use api::etcdserverpb::response_op::Response;
 use api::etcdserverpb::{
-    Compare, DeleteRangeRequest, DeleteRangeResponse, PutRequest, RangeRequest, RequestOp, TxnRequest, TxnResponse,
-    request_op::Request,
+    Compare, DeleteRangeRequest, DeleteRangeResponse, PutRequest, PutResponse, RangeRequest, RangeResponse, RequestOp,
+    TxnRequest, TxnResponse, request_op::Request,
 };
 use api::limits::{INLINE_SORT_KEYS_MAX, TXN_ANSWER_BYTES_MAX, TXN_KEYS_MAX};
 
@@ -126,4 +127,44 @@ fn a_transaction_that_looks_at_too_many_keys_is_not_proposed() {
     };
     assert_eq!(refusal(&rig, &txn(5000)), Error::TxnTooManyKeys.message());
     let _: TxnResponse = rig.call(TXN, None, &txn(50)).expect("applied");
+}
+
+#[test]
+fn values_that_are_alike_are_sorted_on_slow_threads_and_not_too_often() {
+    let rig = Rig::start(&[]);
+    let (pairs, value_bytes) = (128, 256 << 10);
+    for key in 0..pairs {
+        let value = [vec![7; value_bytes], vec![key]].concat();
+        let put = PutRequest { key: format!("alike/{key:03}").into(), value: value.into(), ..Default::default() };
+        let _: PutResponse = rig.call("/etcdserverpb.KV/Put", None, &put).expect("put");
+    }
+    let (sort_order, sort_target) = (SortOrder::Descend as i32, SortTarget::Value as i32);
+    let (key, range_end) = ("alike/".into(), "alike0".into());
+    let first = RangeRequest { key, range_end, limit: 1, sort_order, sort_target, ..Default::default() };
+    let op = RequestOp { request: Some(Request::RequestRange(first.clone())) };
+    let txn = |ranges| TxnRequest { success: [vec![put(1)], vec![op.clone(); ranges]].concat(), ..Default::default() };
+    // A hundred of them compare gigabytes, though they look at few keys.
+    assert_eq!(refusal(&rig, &txn(127)), Error::TxnTooManyKeys.message());
+
+    let go_on = occupy_slow_threads(&rig);
+    let waiting = |count| rig.wait_for("the slow threads", || rig.node().depth(Class::Slow) == count);
+    let written = rig.begin(TXN, None, &txn(2));
+    waiting(1);
+    let read = rig.begin("/etcdserverpb.KV/Range", None, &first);
+    waiting(2);
+    let reads = rig.begin(TXN, None, &TxnRequest { success: vec![op.clone(); 2], ..Default::default() });
+    waiting(3);
+    // Few bytes, and those of a pair alone, need not wait.
+    let few = RangeRequest { range_end: "alike/001".into(), ..first.clone() };
+    let few: RangeResponse = rig.call("/etcdserverpb.KV/Range", None, &few).expect("a pair");
+    assert_eq!(few.kvs.len(), 1);
+    drop(go_on);
+    let last = format!("alike/{:03}", pairs - 1);
+    assert_eq!(read.take::<RangeResponse>().expect("sorted").kvs[0].key, last);
+    let written: TxnResponse = written.take().expect("applied");
+    let reads: TxnResponse = reads.take().expect("read");
+    for response in written.responses.into_iter().skip(1).chain(reads.responses) {
+        let Some(Response::ResponseRange(range)) = response.response else { panic!("an answer to a range") };
+        assert_eq!(range.kvs[0].key, last);
+    }
 }
