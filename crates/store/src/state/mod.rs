@@ -2,6 +2,7 @@
 
 mod alarms;
 pub(crate) mod auth;
+mod lease_pieces;
 mod leases;
 mod members;
 
