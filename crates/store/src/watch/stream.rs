@@ -190,7 +190,8 @@ impl WatchStream {
     /// Answers how far the whole stream has got, if that is one number: not while a watcher reads the log or has its start in
     /// the future, nor without watchers.
     pub fn progress(&mut self) {
-        if self.all_level_at(self.hub().level()) {
+        let level = self.hub().level();
+        if self.all_level_at(level) {
             self.hub().push_progress(self.queue_number, Audience::Stream);
         }
     }
@@ -284,11 +285,10 @@ impl WatchStream {
     }
 
     /// Whether everything up to `level` that the stream's watchers want is in its queue or sent, and no watcher starts later.
-    fn all_level_at(&self, level: i64) -> bool {
+    fn all_level_at(&mut self, level: i64) -> bool {
         self.watchers.len() > 0
             && self.cohorts.is_empty()
-            && (Mistake::FutureWatchGetsProgress.is_planted()
-                || self.watchers.iter().all(|watcher| watcher.min_rev <= level.saturating_add(1)))
+            && (Mistake::FutureWatchGetsProgress.is_planted() || self.watchers.begin_by(level.saturating_add(1)))
     }
 
     /// Registers watchers with the hub, whose events they get from `min_rev` or the returned level on, whichever is later.
@@ -297,16 +297,14 @@ impl WatchStream {
         let interests: &[(u32, Spec)] = if fresh { &[(number, spec.clone())] } else { &[] };
         let level = self.hub().register(self.queue_number, interests);
         let late = i64::from(Mistake::WatchBeginsLate.is_planted());
-        self.place(members, number, min_rev.max(level.saturating_add(1)).saturating_add(late));
+        self.place(members, number, min_rev.max(level.saturating_add(1)).saturating_add(late), level);
         level
     }
 
-    fn place(&mut self, members: &[Member], number: u32, min_rev: i64) {
+    fn place(&mut self, members: &[Member], number: u32, min_rev: i64, level: i64) {
         let mut placed = 0usize;
         for member in members {
-            if let Some(watcher) = self.watchers.get_mut(*member) {
-                watcher.live = Some(number);
-                watcher.min_rev = min_rev;
+            if self.watchers.make_live(*member, number, min_rev, level) {
                 placed = placed.saturating_add(1);
             }
         }
@@ -572,7 +570,7 @@ impl WatchStream {
         for (number, members) in placed {
             self.metrics().add_slow((members.len() as i64).wrapping_neg());
             let cursor = if Mistake::FutureWatchGetsOldEvents.is_planted() { 0 } else { cursor };
-            self.place(&members, number, cursor.max(level.saturating_add(1)));
+            self.place(&members, number, cursor.max(level.saturating_add(1)), level);
         }
         if cursor <= level && !cohort.interests.is_empty() {
             self.joining.push(Joining { cohort, cursor, to: level });

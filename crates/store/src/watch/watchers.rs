@@ -1,6 +1,6 @@
 //! The watchers of one stream.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use api::Error;
 use slab::Slab;
@@ -25,6 +25,8 @@ pub(super) struct Watcher {
     pub(super) live: Option<u32>,
     /// What it has claimed of its stream's allowance.
     pub(super) cost: u32,
+    /// Whether it is among those that begin in the future.
+    is_ahead: bool,
     serial: u64,
 }
 
@@ -33,6 +35,9 @@ pub(super) struct Watcher {
 pub(super) struct Watchers {
     slots: Slab<Watcher>,
     by_id: HashMap<i64, u32>,
+    /// How many begin at a revision, of those that began in the future when they were made live: a client may ask for progress often,
+    /// which must not look at all watchers.
+    ahead: BTreeMap<i64, usize>,
     next_id: i64,
     next_serial: u64,
 }
@@ -55,7 +60,7 @@ impl Watchers {
     pub(super) fn add(&mut self, id: i64, min_rev: i64, progress_notify: bool, cost: u32) -> Member {
         let serial = self.next_serial;
         self.next_serial = serial.wrapping_add(1);
-        let watcher = Watcher { id, min_rev, progress_notify, sent: false, live: None, cost, serial };
+        let watcher = Watcher { id, min_rev, progress_notify, sent: false, live: None, cost, is_ahead: false, serial };
         let slot = self.slots.insert(watcher) as u32;
         let replaced = self.by_id.insert(id, slot);
         assert!(replaced.is_none(), "a watch id is used once at a time");
@@ -72,7 +77,45 @@ impl Watchers {
         self.get(member)?;
         let watcher = self.slots.try_remove(member.slot as usize)?;
         self.by_id.remove(&watcher.id);
+        if watcher.is_ahead {
+            self.forget_start(watcher.min_rev);
+        }
         Some(watcher)
+    }
+
+    /// Makes a watcher live, with what comes from `min_rev` on, while the hub is at `level`. False when it is gone.
+    pub(super) fn make_live(&mut self, member: Member, interest: u32, min_rev: i64, level: i64) -> bool {
+        let Some(watcher) = self.get_mut(member) else { return false };
+        watcher.live = Some(interest);
+        let is_ahead = min_rev > level.saturating_add(1);
+        let before = std::mem::replace(&mut watcher.min_rev, min_rev);
+        if std::mem::replace(&mut watcher.is_ahead, is_ahead) {
+            self.forget_start(before);
+        }
+        if is_ahead {
+            let begin = self.ahead.entry(min_rev).or_default();
+            *begin = begin.saturating_add(1);
+        }
+        true
+    }
+
+    /// Whether all that were made live begin at `revision` or before. It does not go back.
+    pub(super) fn begin_by(&mut self, revision: i64) -> bool {
+        while let Some(first) = self.ahead.first_entry()
+            && *first.key() <= revision
+        {
+            first.remove();
+        }
+        self.ahead.is_empty()
+    }
+
+    fn forget_start(&mut self, revision: i64) {
+        if let Some(begin) = self.ahead.get_mut(&revision) {
+            *begin = begin.saturating_sub(1);
+            if *begin == 0 {
+                self.ahead.remove(&revision);
+            }
+        }
     }
 
     pub(super) fn get(&self, member: Member) -> Option<&Watcher> {

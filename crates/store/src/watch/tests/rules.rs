@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use api::etcdserverpb::{WatchCreateRequest, WatchResponse};
 use api::mvccpb::KeyValue;
@@ -320,6 +321,58 @@ fn manual_progress_speaks_for_the_stream() {
     assert!(all(&mut stream).iter().all(|response| response.watch_id != -1), "one watcher reads the log");
     stream.progress();
     assert_eq!(all(&mut stream).len(), 1);
+}
+
+#[test]
+#[allow(clippy::disallowed_methods, reason = "the time that it takes is what is tested")]
+fn progress_costs_the_same_with_many_watchers() {
+    let store = Fake::new(Options::default());
+    let asked = |watchers: usize| {
+        let mut stream = open(&store);
+        (0..watchers).for_each(|_| stream.create(on("a")));
+        all(&mut stream);
+        let ask = |stream: &mut WatchStream| {
+            let began = Instant::now();
+            for _ in 0..100 {
+                stream.progress();
+                assert_eq!(all(stream).len(), 1);
+            }
+            began.elapsed()
+        };
+        // The least of some: other programs may take the processor meanwhile.
+        (0..5).map(|_| ask(&mut stream)).min().expect("five")
+    };
+    let (few, many) = (asked(1), asked(50_000));
+    assert!(many < few * 20, "{many:?} and {few:?}");
+}
+
+#[test]
+fn watchers_that_begin_in_the_future_silence_progress_until_they_have_begun() {
+    let store = Fake::new(Options::default());
+    let mut stream = open(&store);
+    let asked = |stream: &mut WatchStream| {
+        all(stream);
+        stream.progress();
+        all(stream).iter().filter(|response| response.watch_id == -1).count()
+    };
+    stream.create(on("a"));
+    for start in [3, 4, 4] {
+        stream.create(from("a", start));
+    }
+    assert_eq!(asked(&mut stream), 0);
+    stream.cancel(3);
+    stream.cancel(3);
+    assert_eq!(asked(&mut stream), 0, "another one begins there");
+    store.put("b", "1");
+    assert_eq!(asked(&mut stream), 0);
+    stream.cancel(2);
+    assert_eq!(asked(&mut stream), 1, "the next revision is the first of the last");
+    stream.create(from("a", 9));
+    assert_eq!(asked(&mut stream), 0);
+    for _ in 0..6 {
+        store.put("b", "1");
+    }
+    assert_eq!(asked(&mut stream), 1);
 }
 
 #[test]
