@@ -68,14 +68,16 @@ impl Watch {
 
     fn pump_turn(&mut self, out: &mut Outbound<'_>, meter: &mut Meter) {
         let origin = self.node.origin();
-        // After this many bytes, the connection's other streams get their turn.
+        // After this many bytes, or records of the log, the connection's other streams get their turn.
         let mut left = limits::TURN_BYTES_MAX;
+        let mut records_left = self.stream.records_max();
         while left > 0 {
             if !out.has_room() {
                 // The transport calls again when there is room.
                 return;
             }
-            let written = self.stream.poll(&origin, left, &mut Responses { out, meter, rooms: &mut self.rooms });
+            let mut responses = Responses { out, meter, rooms: &mut self.rooms };
+            let written = self.stream.poll_within(&mut records_left, &origin, left, &mut responses);
             if written == 0 {
                 return;
             }
@@ -175,7 +177,12 @@ impl StreamHandler for Watch {
             Ok(None) => {}
             Err(status) => return out.finish(status),
         }
-        self.pump(out);
+        if self.stream.is_behind() {
+            // Once for all messages that have come: for each of thousands the log would be read, and what waits for memory measured.
+            self.waker.wake();
+        } else {
+            self.pump(out);
+        }
     }
 
     /// A client that sends no more requests still gets its events.

@@ -223,7 +223,29 @@ impl WatchStream {
     /// ([`Sink::room`]). Reading the log for watchers that are behind happens here, a bounded amount per call; with more to read, 0
     /// comes with an immediate wake-up, so that others get a turn.
     pub fn poll(&mut self, origin: &Origin, bytes_max: usize, sink: &mut impl Sink) -> usize {
-        let mut records_left = self.hub().options().poll_records_max;
+        let mut records_left = self.records_max();
+        self.poll_within(&mut records_left, origin, bytes_max, sink)
+    }
+
+    /// Records of the log, give or take a revision, that a turn should look at.
+    pub fn records_max(&self) -> usize {
+        self.hub().options().poll_records_max
+    }
+
+    /// Whether there is more to do than to pass live events on. Each of a client's messages should not have that done: there may be
+    /// thousands of them in a turn of its connection.
+    pub fn is_behind(&self) -> bool {
+        self.waits.is_some() || !self.joining.is_empty() || !self.cohorts.is_empty()
+    }
+
+    /// The same as [`WatchStream::poll`], for several calls that together look at so many records.
+    pub fn poll_within(
+        &mut self,
+        records_left: &mut usize,
+        origin: &Origin,
+        bytes_max: usize,
+        sink: &mut impl Sink,
+    ) -> usize {
         loop {
             let sent = self.outbox.encode(&mut self.watchers, origin, bytes_max.max(1), sink);
             if sent.bytes > 0 {
@@ -240,13 +262,13 @@ impl WatchStream {
                 }
             }
             self.waits = None;
-            if records_left == 0 && (!self.joining.is_empty() || !self.cohorts.is_empty()) {
+            if *records_left == 0 && (!self.joining.is_empty() || !self.cohorts.is_empty()) {
                 self.queue.rouse();
                 return 0;
             }
             let mut ask = |bytes: usize, waits: bool| sink.room(bytes, waits);
             if let Some(joining) = self.joining.pop() {
-                if self.catch_up_joining(joining, &mut records_left, &mut ask) == Step::Waits && !self.begin_to_wait() {
+                if self.catch_up_joining(joining, records_left, &mut ask) == Step::Waits && !self.begin_to_wait() {
                     return 0;
                 }
                 continue;
@@ -260,7 +282,7 @@ impl WatchStream {
             let step = match live {
                 Some(step) => step,
                 None if self.cohorts.is_empty() => return 0,
-                None => self.catch_up(&mut records_left, &mut ask),
+                None => self.catch_up(records_left, &mut ask),
             };
             if step == Step::Waits {
                 self.catch_up_next = !self.catch_up_next;

@@ -9,6 +9,7 @@ mod rules;
 mod sharing;
 mod space;
 mod waiting;
+mod watching;
 mod weighing;
 
 use crate::test_support::Rig;

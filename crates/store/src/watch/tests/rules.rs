@@ -7,7 +7,7 @@ use std::time::Instant;
 use api::etcdserverpb::{WatchCreateRequest, WatchResponse};
 use api::mvccpb::KeyValue;
 
-use super::checker::{Checker, poll};
+use super::checker::{Checker, poll, poll_within};
 use super::fake::Fake;
 use crate::watch::{Allowance, History, Hub, Options, Scope, WatchStream};
 
@@ -321,6 +321,31 @@ fn manual_progress_speaks_for_the_stream() {
     assert!(all(&mut stream).iter().all(|response| response.watch_id != -1), "one watcher reads the log");
     stream.progress();
     assert_eq!(all(&mut stream).len(), 1);
+}
+
+#[test]
+fn calls_share_the_records_they_may_look_at() {
+    let store = Fake::new(Options { poll_records_max: 10, join_gap_revisions: 0, ..Options::default() });
+    let mut stream = open(&store);
+    stream.create(from("a", 1));
+    assert_eq!(all(&mut stream).len(), 1);
+    assert!(!stream.is_behind());
+    // Every fifth record is wanted.
+    for at in 0..100 {
+        store.put(if at % 5 == 0 { "b" } else { "c" }, "1");
+    }
+    stream.create(from("b", 2));
+    assert!(stream.is_behind());
+    assert_eq!(poll(&mut stream, 1).len(), 1, "the answer to the request");
+    let mut events = 0;
+    while stream.is_behind() {
+        let mut records_left = stream.records_max();
+        let turn = std::iter::from_fn(|| poll_within(&mut stream, &mut records_left, 1).pop());
+        let found: usize = turn.map(|response| response.events.len()).sum();
+        assert!(found <= 3, "{found} events in a turn");
+        events += found;
+    }
+    assert_eq!(events, 20);
 }
 
 #[test]
