@@ -7,6 +7,7 @@ use api::etcdserverpb::{
     request_op::Request,
 };
 use api::{Error, KeyRange};
+use std::collections::BTreeSet;
 
 /// A request, as far as permissions depend on it.
 #[derive(Clone, Copy, Debug)]
@@ -81,9 +82,9 @@ impl Permissions {
             Ask::Anyone | Ask::Login => true,
             Ask::Root => false,
             Ask::Range(request) => self.reads(&request.key, &request.range_end),
-            Ask::Put(request) => self.puts(request, leases),
+            Ask::Put(request) => self.puts(request, leases, &mut BTreeSet::new()),
             Ask::DeleteRange(request) => self.deletes(request),
-            Ask::Txn(request) => self.txn(request, leases),
+            Ask::Txn(request) => self.txn(request, leases, &mut BTreeSet::new()),
             Ask::Watch(request) => self.reads(&request.key, &request.range_end),
             Ask::Lease(id) => self.may_write_leased(id, leases),
             Ask::LeaseKeys(id) => self.may_read_leased(Some(id), leases),
@@ -99,11 +100,14 @@ impl Permissions {
     }
 
     /// A user who attaches a key to a lease decides when the lease's other keys end, so the user must be allowed to write those too.
-    fn puts(&self, request: &PutRequest, leases: &Leases) -> bool {
+    /// `permitted`: leases of which that is known. To look at one may take as many questions as the user has ranges of keys.
+    fn puts(&self, request: &PutRequest, leases: &Leases, permitted: &mut BTreeSet<i64>) -> bool {
         let key = KeyRange::One(&request.key);
-        self.may_write(key)
-            && (!request.prev_kv || self.may_read(key))
-            && (request.lease == 0 || self.may_write_leased(request.lease, leases))
+        let may = self.may_write(key) && (!request.prev_kv || self.may_read(key));
+        if !may || request.lease == 0 || permitted.contains(&request.lease) {
+            return may;
+        }
+        self.may_write_leased(request.lease, leases) && permitted.insert(request.lease)
     }
 
     fn deletes(&self, request: &DeleteRangeRequest) -> bool {
@@ -113,13 +117,13 @@ impl Permissions {
 
     /// Every comparison and every operation counts, of the branches that do not run too: which one runs tells about keys.
     /// Recurses by nesting, at most `TXN_NESTING_MAX` deep.
-    fn txn(&self, request: &TxnRequest, leases: &Leases) -> bool {
+    fn txn(&self, request: &TxnRequest, leases: &Leases, permitted: &mut BTreeSet<i64>) -> bool {
         let compares = |compare: &Compare| self.reads(&compare.key, &compare.range_end);
         let does = |op: &RequestOp| match &op.request {
             Some(Request::RequestRange(range)) => self.reads(&range.key, &range.range_end),
-            Some(Request::RequestPut(put)) => self.puts(put, leases),
+            Some(Request::RequestPut(put)) => self.puts(put, leases, permitted),
             Some(Request::RequestDeleteRange(delete)) => self.deletes(delete),
-            Some(Request::RequestTxn(txn)) => self.txn(txn, leases),
+            Some(Request::RequestTxn(txn)) => self.txn(txn, leases, permitted),
             None => true,
         };
         request.compare.iter().all(compares) && request.success.iter().chain(&request.failure).all(does)
