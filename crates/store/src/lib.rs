@@ -39,7 +39,9 @@ pub use mistake::Mistake;
 
 pub use apply::no_space::NoSpaceAlarm;
 pub use apply::quota::{LEASE_BYTES, Space, cost, put as put_cost, txn as txn_cost};
-pub use apply::{Applier, Counts, Fatal, Reservation, Response, Share, Sink, TxnAnswer, is_read_only, is_request, sorts_by_value};
+pub use apply::{
+    Applier, Counts, Fatal, Reservation, Response, Share, Sink, TxnAnswer, is_read_only, is_request, sorts_by_value,
+};
 pub use options::Options;
 pub use read::{Allowance, Kvs, RangeAnswer, RangeChunk, RangeEnd, RangeStream, Reached, Unread};
 pub use recovery::{

@@ -38,6 +38,8 @@ pub(super) struct Watchers {
     /// How many begin at a revision, of those that began in the future when they were made live: a client may ask for progress often,
     /// which must not look at all watchers.
     ahead: BTreeMap<i64, usize>,
+    /// Where the last of the others began, and of those that have begun since.
+    begun: i64,
     next_id: i64,
     next_serial: u64,
 }
@@ -95,18 +97,21 @@ impl Watchers {
         if is_ahead {
             let begin = self.ahead.entry(min_rev).or_default();
             *begin = begin.saturating_add(1);
+        } else {
+            self.begun = self.begun.max(min_rev);
         }
         true
     }
 
-    /// Whether all that were made live begin at `revision` or before. It does not go back.
+    /// Whether all that were made live begin at `revision` or before. May say no because of one that is gone, if it began later.
     pub(super) fn begin_by(&mut self, revision: i64) -> bool {
         while let Some(first) = self.ahead.first_entry()
             && *first.key() <= revision
         {
+            self.begun = self.begun.max(*first.key());
             first.remove();
         }
-        self.ahead.is_empty()
+        self.ahead.is_empty() && self.begun <= revision
     }
 
     fn forget_start(&mut self, revision: i64) {

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::Duration;
 
 use api::etcdserverpb::{WatchCreateRequest, WatchResponse};
 use api::mvccpb::KeyValue;
 
 use super::checker::{Checker, poll, poll_within};
 use super::fake::Fake;
+use crate::test_support::least_time;
 use crate::watch::{Allowance, History, Hub, Options, Scope, WatchStream};
 
 fn open(store: &Arc<Fake>) -> WatchStream {
@@ -349,25 +350,21 @@ fn calls_share_the_records_they_may_look_at() {
 }
 
 #[test]
-#[allow(clippy::disallowed_methods, reason = "the time that it takes is what is tested")]
 fn progress_costs_the_same_with_many_watchers() {
     let store = Fake::new(Options::default());
-    let asked = |watchers: usize| {
+    let asked = |watchers: usize, enough: &dyn Fn(Duration) -> bool| {
         let mut stream = open(&store);
         (0..watchers).for_each(|_| stream.create(on("a")));
         all(&mut stream);
-        let ask = |stream: &mut WatchStream| {
-            let began = Instant::now();
+        least_time(enough, || {
             for _ in 0..100 {
                 stream.progress();
-                assert_eq!(all(stream).len(), 1);
+                assert_eq!(all(&mut stream).len(), 1);
             }
-            began.elapsed()
-        };
-        // The least of some: other programs may take the processor meanwhile.
-        (0..5).map(|_| ask(&mut stream)).min().expect("five")
+        })
     };
-    let (few, many) = (asked(1), asked(50_000));
+    let few = asked(1, &|_| true);
+    let many = asked(50_000, &|many| many < few * 20);
     assert!(many < few * 20, "{many:?} and {few:?}");
 }
 
@@ -398,6 +395,20 @@ fn watchers_that_begin_in_the_future_silence_progress_until_they_have_begun() {
         store.put("b", "1");
     }
     assert_eq!(asked(&mut stream), 1);
+}
+
+#[test]
+fn progress_from_before_the_begin_of_a_watcher_is_renewed() {
+    let store = Fake::new(Options::default());
+    let mut stream = open(&store);
+    stream.create(on("a"));
+    stream.progress();
+    stream.create(from("a", 3));
+    store.put("b", "1");
+    store.put("b", "1");
+    stream.progress();
+    let told = all(&mut stream).into_iter().filter(|response| response.watch_id == -1);
+    assert!(told.map(|response| revision(&response)).all(|revision| revision == 3));
 }
 
 #[test]
