@@ -56,7 +56,7 @@ pub(crate) fn take_over(
     let database_path = from.join("member").join("snap").join("db");
     let mut contents = own.contents()?;
     let own_wal = from.join("member").join("wal");
-    let tail = log::read_tail(from_wal.unwrap_or(&own_wal), contents.index)?;
+    let mut tail = log::read_tail(from_wal.unwrap_or(&own_wal), contents.index)?;
     check_reaches(&tail, from_wal.unwrap_or(&own_wal), contents.index)?;
     let received = match tail.votes.newest(tail.hard_state.commit()) {
         Some(snapshot) if snapshot.index() > contents.index => {
@@ -73,6 +73,11 @@ pub(crate) fn take_over(
         .map_err(|error| Error::Refused(format!("the log does not say whose it is: {error}")))?;
     let index = contents.index;
     let entries = continuous(&tail.entries, index)?;
+    let is_member = |id: u64| contents.members.iter().any(|member| member.id == id);
+    // Of a table without this member itself nothing is believed.
+    if is_member(identity.node_id()) {
+        tail.votes.forget_refused(index, is_member);
+    }
     contents.conf_state = tail.votes.at(index).or(contents.conf_state);
     let conf_state = match contents.conf_state.clone() {
         Some(conf_state) => conf_state,
@@ -174,6 +179,7 @@ pub(crate) fn hard_state(found: &HardState, index: u64, term: u64, entries: &[En
 #[cfg(test)]
 mod tests {
     use super::*;
+    use api::raftpb;
 
     fn entry(index: u64, term: u64) -> Entry {
         Entry { index: Some(index), term: Some(term), ..Entry::default() }
@@ -200,6 +206,72 @@ mod tests {
         for index in [0, 6, 8] {
             assert!(check(index).is_err_and(|text| text.contains(&format!("ends at entry {index}, not at 7"))));
         }
+    }
+
+    /// What an etcd has left that was founded with member 1 alone and has applied four entries: of two members that were to be added
+    /// the second one is none, for it was refused.
+    fn left_by_etcd(scratch: &Path) {
+        let member = |id, port: u16| store::Member {
+            id,
+            peer_urls: vec![format!("http://127.0.0.1:{port}")],
+            ..store::Member::default()
+        };
+        let members = [member(1, 1), member(2, 2), member(3, 1)];
+        let add = |index, member: &store::Member| {
+            let context = store::ConfChangeContext { member: member.clone(), is_promote: false };
+            let change = raftpb::ConfChange {
+                r#type: Some(raftpb::ConfChangeType::ConfChangeAddNode as i32),
+                node_id: Some(member.id),
+                context: Some(context.encode().into()),
+                id: None,
+            };
+            let kind = Some(raftpb::EntryType::EntryConfChange as i32);
+            Entry { r#type: kind, data: Some(change.encode_to_vec().into()), ..entry(index, 1) }
+        };
+        let disk: std::sync::Arc<dyn disk::Disk> = std::sync::Arc::new(disk::OsDisk { unsafe_no_sync: true });
+        let state = store::checkpoint::Checkpoint {
+            applied_index: 4,
+            applied_term: 1,
+            members: members.iter().take(2).cloned().map(Into::into).collect(),
+            ..store::checkpoint::Checkpoint::initial()
+        };
+        let founding = store::Founding::begin(disk.clone(), &scratch.join("store"), Default::default());
+        founding.and_then(|founding| founding.finish(state)).expect("a store");
+        let opened = store::open(disk.clone(), &scratch.join("store"), store::Options::default());
+        let mut image = opened.expect("a store").applier.snapshot().image().expect("an image");
+        let snap = scratch.join("etcd/member/snap");
+        std::fs::create_dir_all(&snap).expect("room");
+        std::fs::write(snap.join("db"), image.next(1 << 20).expect("bytes")).expect("room");
+        let [first, second, refused] = &members;
+        let entries = [add(1, first), entry(2, 1), add(3, second), add(4, refused)];
+        let mut entries = entries.iter().map(|entry| wal::EntryRef {
+            term: entry.term(),
+            index: entry.index(),
+            kind: entry.r#type() as i32,
+            data: entry.data.as_deref().unwrap_or_default(),
+        });
+        let hard_state = HardState { term: Some(1), vote: Some(1), commit: Some(4) };
+        let contents = wal::Contents { state: &Snapshot::default(), entries: &mut entries, hard_state: &hard_state };
+        let metadata = Metadata { node_id: Some(1), cluster_id: Some(2) }.encode_to_vec();
+        let dir = scratch.join("etcd/member/wal");
+        wal::Wal::create_with(disk, &dir, &metadata, contents, wal::Options::default()).expect("a log");
+    }
+
+    #[test]
+    fn a_member_whose_addition_was_refused_does_not_vote() {
+        let scratch = std::env::temp_dir().join(format!("cairn-migrate-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&scratch);
+        left_by_etcd(&scratch);
+        let to = scratch.join("cairn");
+        let done = migrate(&scratch.join("etcd"), None, &to, None, Duration::ZERO).map(|done| done.index);
+        let disk = std::sync::Arc::new(disk::OsDisk { unsafe_no_sync: true });
+        let opened = store::open(disk, &to.join("member/store"), store::Options::default());
+        let voters = opened.map(|opened| opened.applied.conf_state.voters).ok();
+        let logged = log::read_tail(&to.join("member/wal"), 4).ok().and_then(|tail| tail.votes.at(4));
+        std::fs::remove_dir_all(&scratch).expect("ours");
+        assert_eq!(done.ok(), Some(4));
+        assert_eq!(voters, Some(vec![1, 2]));
+        assert_eq!(logged.map(|state| state.voters), Some(vec![1, 2]), "nor by the log");
     }
 
     #[test]

@@ -35,6 +35,15 @@ impl Votes {
         }
     }
 
+    /// Forgets changes up to the entry `index` that the cluster has refused. They are in the log like all others, and `is_member` tells them:
+    /// whom they were to add is no member after that entry. Nobody misses those who were added and removed again.
+    pub(crate) fn forget_refused(&mut self, index: u64, is_member: impl Fn(u64) -> bool) {
+        let adds = |change: &ConfChange| {
+            matches!(change.r#type(), ConfChangeType::ConfChangeAddNode | ConfChangeType::ConfChangeAddLearnerNode)
+        };
+        self.changes.retain(|(at, change)| *at > index || !adds(change) || is_member(change.node_id()));
+    }
+
     pub(crate) fn term_of(&self, index: u64) -> Option<u64> {
         self.snapshots.iter().rev().find(|snapshot| snapshot.index() == index).map(Snapshot::term)
     }
@@ -79,6 +88,24 @@ mod tests {
         let change = ConfChange { r#type: Some(kind as i32), node_id: Some(id), ..ConfChange::default() };
         let (kind, data) = (EntryType::EntryConfChange as i32, change.encode_to_vec().into());
         Entry { index: Some(index), term: Some(1), r#type: Some(kind), data: Some(data) }
+    }
+
+    #[test]
+    fn refused_changes_do_not_count() {
+        use ConfChangeType::{
+            ConfChangeAddLearnerNode as Learn, ConfChangeAddNode as Add, ConfChangeRemoveNode as Remove,
+        };
+        let mut votes = Votes::default();
+        for (index, kind, id) in
+            [(1, Add, 1), (2, Add, 2), (3, Add, 3), (4, Remove, 3), (5, Learn, 4), (6, Learn, 5), (7, Add, 6)]
+        {
+            votes.entry(&change(index, kind, id));
+        }
+        // 2 and 5 never were members, and 6 is not yet.
+        votes.forget_refused(6, |id| [1, 4].contains(&id));
+        let found = |votes: &Votes, index| votes.at(index).map(|state| (state.voters, state.learners));
+        assert_eq!(found(&votes, 6), Some((vec![1], vec![4])));
+        assert_eq!(found(&votes, 7), Some((vec![1, 6], vec![4])));
     }
 
     #[test]
