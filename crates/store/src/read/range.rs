@@ -124,14 +124,15 @@ impl<'a> Plan<'a> {
         let mut picks = Picks::new(&self);
         let mut visited = 0;
         let fetch = self.fetch.unwrap_or(usize::MAX);
+        let kept = self.kept_max().filter(|_| self.sort.is_none()).unwrap_or(usize::MAX);
         view.scan(self.range, at, &mut |key, version| {
             visited += 1;
-            if picks.len() >= fetch {
+            if picks.len() >= fetch.min(kept) {
                 // The rest is only counted.
                 return ControlFlow::Continue(());
             }
             if self.filters.is_none_or(|filters| filters.pass(version)) {
-                picks.push(key, version, self.sort, segments);
+                picks.push(key, version, &self, segments);
                 if picks.bytes() > bytes_max {
                     return ControlFlow::Break(());
                 }
@@ -153,9 +154,17 @@ impl<'a> Plan<'a> {
         }
     }
 
+    /// Pairs that are kept while all are looked at: those that the answer needs, and one that tells of more. Which come first by value is
+    /// not known before all are there.
+    fn kept_max(&self) -> Option<usize> {
+        let is_by_value = self.sort.is_some_and(|sort| sort.target == SortTarget::Value);
+        self.limit.filter(|_| !is_by_value).map(|limit| limit.saturating_add(1))
+    }
+
     /// Memory that an answer of `pairs` pairs is likely to take before it is sent.
     pub(crate) fn places_bytes(&self, pairs: u64) -> u64 {
-        let pairs = self.fetch.map_or(pairs, |fetch| pairs.min(fetch as u64));
+        let kept = self.fetch.or_else(|| self.kept_max().map(prune_at));
+        let pairs = kept.map_or(pairs, |kept| pairs.min(kept as u64));
         pairs.saturating_mul(self.pair_bytes() as u64)
     }
 
@@ -171,6 +180,13 @@ impl<'a> Plan<'a> {
     }
 }
 
+/// How many pairs there are when those that are not among the first `kept` are dropped.
+fn prune_at(kept: usize) -> usize {
+    kept.saturating_mul(2).max(PRUNED_MIN)
+}
+
+/// Fewer pairs are not worth it.
+const PRUNED_MIN: usize = 256;
 /// What a pair without its value is taken for before its key is seen.
 const KEY_BYTES_GUESS: usize = 64;
 
@@ -210,7 +226,8 @@ pub(crate) fn walk(view: &impl View, range: KeyRange<'_>, at: i64) -> u64 {
 enum Picks {
     Stored(Held, Vec<Loc>),
     Encoded(Encoded, Vec<Loc>),
-    Sorted(Held, Vec<Item>),
+    /// With the place of the next one in key order.
+    Sorted(Held, Vec<Item>, u32),
 }
 
 /// A pair that is to be sorted.
@@ -226,7 +243,7 @@ struct Item {
 impl Picks {
     fn new(plan: &Plan<'_>) -> Picks {
         if plan.sort.is_some() {
-            Picks::Sorted(Held::default(), Vec::new())
+            Picks::Sorted(Held::default(), Vec::new(), 0)
         } else if plan.keys_only {
             Picks::Encoded(Encoded::default(), Vec::new())
         } else {
@@ -240,18 +257,18 @@ impl Picks {
         match self {
             Picks::Stored(_, locs) => locs.capacity() * place,
             Picks::Encoded(encoded, locs) => locs.capacity() * place + encoded.bytes(),
-            Picks::Sorted(_, items) => items.capacity() * size_of::<Item>() + items.len() * place,
+            Picks::Sorted(_, items, _) => items.capacity() * size_of::<Item>() + items.len() * place,
         }
     }
 
     fn len(&self) -> usize {
         match self {
             Picks::Stored(_, locs) | Picks::Encoded(_, locs) => locs.len(),
-            Picks::Sorted(_, items) => items.len(),
+            Picks::Sorted(_, items, _) => items.len(),
         }
     }
 
-    fn push(&mut self, key: &[u8], version: &Version, sort: Option<Sort>, segments: &Segments) {
+    fn push(&mut self, key: &[u8], version: &Version, plan: &Plan<'_>, segments: &Segments) {
         match self {
             Picks::Stored(held, locs) => {
                 held.hold(segments, version.loc);
@@ -265,10 +282,17 @@ impl Picks {
                 version: version.version,
                 ..KvView::default()
             })),
-            Picks::Sorted(held, items) => {
+            Picks::Sorted(held, items, next) => {
                 held.hold(segments, version.loc);
-                let ordinal = u32::try_from(items.len()).unwrap_or(u32::MAX);
-                items.push(Item { rank: sort.map_or(0, |sort| sort.rank(version)), loc: version.loc, ordinal });
+                let rank = plan.sort.map_or(0, |sort| sort.rank(version));
+                items.push(Item { rank, loc: version.loc, ordinal: *next });
+                *next = next.saturating_add(1);
+                if let (Some(kept), Some(sort)) = (plan.kept_max(), plan.sort)
+                    && items.len() >= prune_at(kept)
+                {
+                    items.select_nth_unstable_by(kept, |a, b| sort.compare(a, b, held));
+                    items.truncate(kept);
+                }
             }
         }
     }
@@ -284,7 +308,7 @@ impl Picks {
                 locs.truncate(limit);
                 Kvs::encoded(encoded, locs)
             }
-            (Picks::Sorted(held, items), Some(sort)) => {
+            (Picks::Sorted(held, items, _), Some(sort)) => {
                 let locs = sort.order(items, limit, &held);
                 if plan.keys_only { sort.without_values(&held, &locs) } else { Kvs::stored(held, locs) }
             }

@@ -226,6 +226,32 @@ fn a_stream_looks_at_few_deleted_keys_at_a_time() {
 }
 
 #[test]
+fn the_first_of_many_in_order_take_little_memory() {
+    let mut node = Node::new();
+    let put = |key: usize| put(&format!("key{:04}", key * 7_919 % 3_000), "").raft();
+    node.apply_all((0..3_000).chain(0..1_000).chain(0..100).map(put).collect());
+    let small = Allowance { bytes_max: 40 << 10, ..Allowance::UNBOUNDED };
+    for (sort_target, sort_order) in (0..=3).flat_map(|target| [(target, 1), (target, 2)]) {
+        for filtered in [0, 50] {
+            let every = RangeRequest { sort_target, sort_order, min_mod_revision: filtered, ..all() };
+            let every = RangeRequest { keys_only: filtered > 0, ..every };
+            let whole = node.store.range(&every).unwrap();
+            let whole_keys: Vec<_> = whole.kvs.to_messages().into_iter().map(|kv| kv.key).collect();
+            for limit in [1, 2, 127, 128, 500] {
+                let request = RangeRequest { limit, ..every.clone() };
+                let first = node.store.range_within(&request, small).unwrap();
+                let keys: Vec<_> = first.kvs.to_messages().into_iter().map(|kv| kv.key).collect();
+                assert_eq!(keys, whole_keys[..limit as usize], "{request:?}");
+                assert_eq!((first.count, first.more), (whole.count, true));
+            }
+            let most = RangeRequest { limit: whole_keys.len() as i64, ..every };
+            let most = node.store.range(&most).unwrap();
+            assert_eq!((most.kvs.len(), most.more), (whole_keys.len(), false));
+        }
+    }
+}
+
+#[test]
 fn heavy_ranges_are_known() {
     let mut node = Node::new();
     let many = INLINE_SORT_KEYS_MAX + 1;
