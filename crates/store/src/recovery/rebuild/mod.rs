@@ -14,7 +14,7 @@ use crate::log::{Batch, Damage, SEGMENT_HEADER_BYTES, Walk};
 use crate::sorting::{Crew, Item, Place, Places, share, shared, sort};
 use api::limits::REQUEST_BYTES_LIMIT;
 use merge::{Refused, Runs};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use versions::Loaded;
 
 pub(crate) use leased::LeasedKeys;
@@ -97,7 +97,7 @@ fn attempt(sources: &[Source], compact: i64, crew: Crew) -> Result<Rebuilt, Fail
         items.resize(records.min(items.len() + MADE_ITEMS), Item::default());
         (crew.rest)();
     }
-    let is_damaged = AtomicBool::new(false);
+    let first_damaged = AtomicU32::new(u32::MAX);
     let (mut works, mut left) = (Vec::with_capacity(sources.len()), &mut items[..]);
     for (segment, source) in sources.iter().enumerate() {
         let (own, others) = left.split_at_mut(if source.keys.is_some() { 0 } else { count(source) });
@@ -110,12 +110,15 @@ fn attempt(sources: &[Source], compact: i64, crew: Crew) -> Result<Rebuilt, Fail
         if let Some(keys) = &source.keys {
             return Ok((Share { batch: keys.batch(), ..Share::default() }, None));
         }
-        // Works are taken in their order: one that is left out is behind one that is damaged.
-        if is_damaged.load(Ordering::Relaxed) {
+        // What is in front of a damaged one is looked at still: it may be damaged too, and is the one to name then.
+        if first_damaged.load(Ordering::Relaxed) < segment {
             return Err(Damage { offset: 0, what: "a segment behind a damaged one" });
         }
         let verified = verify(segment, source, items, crew.rest);
-        verified.inspect_err(|_| is_damaged.store(true, Ordering::Relaxed)).map(|(share, own)| (share, Some(own)))
+        if verified.is_err() {
+            first_damaged.fetch_min(segment, Ordering::Relaxed);
+        }
+        verified.map(|(share, own)| (share, Some(own)))
     });
     for (verified, source) in verified.into_iter().zip(sources) {
         let (share, own) = verified.map_err(OpenError::damage(&source.path)).map_err(Failed::Open)?;
