@@ -84,9 +84,9 @@ func TestWatchSurvivesLostTokens(t *testing.T) {
 			server.MustCtl("auth", "enable")
 			put := func(value string) {
 				t.Helper()
-				server.MustCtl("--user=root:secret", "--dial-timeout=20s", "put", "key", value)
+				server.MustCtl("--user=root:secret", "--dial-timeout=60s", "put", "key", value)
 			}
-			watch := begin(t, "--endpoints="+server.Endpoint(), "--dial-timeout=20s", "--user=root:secret", "watch", "key", "--rev=1")
+			watch := begin(t, "--endpoints="+server.Endpoint(), "--dial-timeout=60s", "--user=root:secret", "watch", "key", "--rev=1")
 			put("first")
 			watch.await(t, "first")
 			for _, value := range []string{"second", "third"} {
