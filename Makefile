@@ -99,7 +99,7 @@ fuzz-short:
 
 # etcd's own clients and tools against the release binary.
 conformance: build
-	cd conformance && CAIRN_BIN=$(BIN) go test -p 4 -parallel 4 -count=1 -timeout 20m $$(go list ./... | grep -v -e /reliability -e /attacks -e /partition -e /failover -e /catchup -e /clients -e /benchpages)
+	cd conformance && CAIRN_BIN=$(BIN) go test -p 5 -parallel 4 -count=1 -timeout 20m $$(go list ./... | grep -v -e /reliability -e /attacks -e /partition -e /failover -e /catchup -e /clients -e /benchpages)
 	cd conformance && CAIRN_BIN=$(BIN) go test -short -count=1 -timeout 10m -run 'TestPages$$' ./benchpages
 	cd conformance/published && go test -count=1 .
 
