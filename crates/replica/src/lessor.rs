@@ -7,6 +7,10 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use store::Response;
 
+/// Leases that were renewed, or ended otherwise, and that one search for expired ones passes over: clients that began together, or a new
+/// leader, give hundreds of thousands the same deadline, and no other request is served during a search.
+const PASSED_OVER_MAX: usize = 4_096;
+
 #[derive(Clone, Copy)]
 struct Deadline {
     ttl_seconds: i64,
@@ -212,17 +216,20 @@ impl Lessor {
             }
             self.due.push(Reverse((deadline.expires_ms, id)));
         }
+        let mut passed_over = 0;
         while let Some(&Reverse((due_ms, id))) = self.due.peek() {
-            if due_ms > now_ms || self.ending >= ending_max {
+            if due_ms > now_ms || self.ending >= ending_max || passed_over >= PASSED_OVER_MAX {
                 break;
             }
             self.due.pop();
+            passed_over = passed_over.saturating_add(1);
             match self.deadlines.get_mut(&id) {
                 Some(deadline) if deadline.expires_ms > now_ms => self.due.push(Reverse((deadline.expires_ms, id))),
                 Some(deadline) if !deadline.is_ending => {
                     deadline.is_ending = true;
                     self.ending = self.ending.saturating_add(1);
                     expired.push(id);
+                    passed_over = passed_over.saturating_sub(1);
                 }
                 Some(_) | None => {}
             }
@@ -240,7 +247,7 @@ impl Lessor {
         }
     }
 
-    /// Whether a lease may be over that [`Lessor::expired`] has not named, for want of room.
+    /// Whether a lease may be over that [`Lessor::expired`] has not named: for want of room, or because it passed over enough others.
     pub fn is_late(&self, now_ms: u64) -> bool {
         self.next_due_ms().is_some_and(|due_ms| due_ms <= now_ms)
     }
@@ -341,6 +348,23 @@ mod tests {
         (0..10).for_each(|id| lessor.revoke(id));
         assert_eq!((lessor.ending, lessor.expired(60_000, 4, 3_000).len(), lessor.is_late(60_000)), (0, 0, false));
         assert!(lessor.due.is_empty() && lessor.retries.is_empty());
+    }
+
+    #[test]
+    fn one_search_passes_over_so_many_renewed_leases() {
+        let mut lessor = primary();
+        let count = 2 * PASSED_OVER_MAX as i64 + 10;
+        (0..count).for_each(|id| lessor.grant(id, 1, 0));
+        (1..count).for_each(|id| assert_eq!(lessor.renew(id, 500), Some(1)));
+        // The one that was not renewed is among the first, and leaves room for another.
+        let overdue = |lessor: &Lessor| lessor.due.iter().filter(|due| due.0.0 <= 1_001).count();
+        assert_eq!((lessor.expired(1_001, 10, 3_000), overdue(&lessor)), (vec![0], PASSED_OVER_MAX + 9));
+        assert!(lessor.is_late(1_001), "it goes on soon");
+        assert_eq!((lessor.expired(1_002, 10, 3_000), overdue(&lessor)), (vec![], 9));
+        assert_eq!((lessor.expired(1_003, 10, 3_000), overdue(&lessor)), (vec![], 0));
+        assert!(!lessor.is_late(1_003));
+        // Of those that do end none is passed over.
+        assert_eq!(lessor.expired(1_501, usize::MAX, 3_000).len() as i64, count - 1);
     }
 
     #[test]
