@@ -10,15 +10,19 @@ from outcomes import Outcomes, of_go
 from place import Place
 from suite import Suite, SuiteFailed, command
 
+CALLERS = Path(__file__).resolve().parent / "testdata"
+
 
 @dataclass(frozen=True)
 class Tests:
-    """The tests of one package of a module: those that `only` matches, all if it is empty, without those that `skip` matches."""
+    """The tests of one package of a module: those that `only` matches, all if it is empty, without those that `skip` matches. Where a module has
+    them as a library, `caller` is the file in `testdata` that calls them, and `package` a new one that is made of it."""
 
     package: str
     tags: str = ""
     only: str = ""
     skip: str = ""
+    caller: str = ""
     minutes_max: int = 10
 
 
@@ -34,6 +38,8 @@ def go(
 ) -> Suite:
     """A suite of a module. `start` starts what the tests need; `programs` are packages that they call."""
 
+    called = [each for each in tests if each.caller]
+
     def program(package: str) -> str:
         return package.replace("/", "-") + ".test"
 
@@ -46,6 +52,9 @@ def go(
         shutil.copytree(found["Dir"], source, symlinks=True)
         command(folder, "chmod", "-R", "u+w", source)
         (folder / "bin").mkdir()
+        for each in called:
+            (source / each.package).mkdir()
+            shutil.copy(CALLERS / each.caller, source / each.package)
         for each in {each.package: each for each in tests}.values():
             command(source, "go", "test", "-c", "-vet=off", f"-tags={each.tags}", "-o", folder / "bin" / program(each.package), f"./{each.package}")
         for package in programs:
@@ -67,7 +76,9 @@ def go(
             outcomes |= of_go(output, each.package)
         return outcomes
 
-    return Suite(name, f"{module} {version}", f"{version} {[(each.package, each.tags) for each in tests]} {programs}", finds, prepare, run)
+    recipe = f"{version} {[(each.package, each.tags) for each in tests]} {programs}"
+    recipe += "".join((CALLERS / each.caller).read_text() for each in called)
+    return Suite(name, f"{module} {version}", recipe, finds, prepare, run)
 
 
 GO = [
@@ -104,5 +115,13 @@ GO = [
         "ETCD_ADDR",
         [Tests("sd/etcdv3", "flaky_integration")],
         environment={"ETCD_ADDR": "http://127.0.0.1:2379"},
+    ),
+    go(
+        "dapr",
+        "github.com/dapr/components-contrib",
+        "v1.18.0",
+        "localhost:12379",
+        [Tests("tests/conformance/etcd", caller="dapr_state_test.go")],
+        start=lambda place: place.member(client="http://localhost:12379"),
     ),
 ]
