@@ -73,6 +73,14 @@ class Place:
         file.write_text("".join(f"{address} {name}\n" for name, address in {"localhost": "127.0.0.1", **names}.items()))
         subprocess.run(["mount", "--bind", file, "/etc/hosts"], check=True)
 
+    def script(self, path: str, text: str) -> None:
+        """Writes a shell script to a path that tests call. Its folder has nothing else in it in this place; outside, an empty folder stays."""
+        file = Path(path)
+        file.parent.mkdir(exist_ok=True)
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", file.parent], check=True)
+        file.write_text(f"#!/bin/sh\n{text}\n")
+        file.chmod(0o755)
+
     def ctl(self, *words: str) -> str:
         """The genuine etcdctl on the member at the usual port; it must succeed."""
         line = ["etcdctl", "--endpoints=http://localhost:2379", *words]
