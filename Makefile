@@ -228,7 +228,7 @@ check-perf: build
 catch-up: build
 	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 30m -run 'TestCatchUp$$' ./catchup
 
-# The same with members of the other kind: Cairn joins etcd, etcd joins Cairn, and etcd joins etcd, to compare with.
+# The same with members of the other kind: Cairn joins etcd, etcd joins Cairn, and etcd joins etcd, to compare with. CATCHUP_DISK=DIR: a directory of another disk, for the one that joins.
 catch-up-mixed: build
 	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 60m -run TestCatchUpOfBothKinds ./catchup
 

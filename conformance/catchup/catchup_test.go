@@ -3,6 +3,7 @@ package catchup
 import (
 	"context"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -70,6 +71,9 @@ func catchUp(t *testing.T, size int, kind, joins harness.Kind, add announce) {
 	defer stop()
 	loaded := make(chan *latencies, 1)
 	go func() { loaded <- openLoop(loadContext, clients, rate) }()
+	// On the disk of the others its writes would hold up theirs, as on no machine
+	// of its own.
+	cluster.Disk = os.Getenv("CATCHUP_DISK")
 	added := add(cluster, ctx, clients[0], joins)
 	begun := time.Now()
 	seen := added.Launch()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -30,6 +31,9 @@ type Network interface {
 // Cluster is a set of members that know each other.
 type Cluster struct {
 	Members []*Server
+	// Disk is where members that are added have their data, if not beside the
+	// others: a directory of another disk.
+	Disk string
 
 	t       testing.TB
 	network Network
@@ -54,7 +58,15 @@ func StartCluster(t testing.TB, kind Kind, size int, network Network, flags ...s
 // prepare adds a member that is not started.
 func (c *Cluster) prepare(kind Kind) *Server {
 	number := len(c.Members)
-	server := Prepare(c.t, kind, filepath.Join(c.t.TempDir(), "data"))
+	dir := c.t.TempDir()
+	if c.Disk != "" {
+		var err error
+		if dir, err = os.MkdirTemp(c.Disk, "member"); err != nil {
+			c.t.Fatal(err)
+		}
+		c.t.Cleanup(func() { os.RemoveAll(dir) })
+	}
+	server := Prepare(c.t, kind, filepath.Join(dir, "data"))
 	server.Name = fmt.Sprintf("m%d", number)
 	if c.network != nil {
 		server.Host = c.network.Host(number)
