@@ -53,6 +53,25 @@ func (s *Store) Revision() int64 { return s.revision }
 // Compacted is the last compacted revision, -1 if there is none.
 func (s *Store) Compacted() int64 { return s.compacted }
 
+// PutAgain tells whether the transaction of a revision deleted a key and then
+// put it.
+func (s *Store) PutAgain(revision int64) bool {
+	first := sort.Search(len(s.changes), func(i int) bool { return s.changes[i].revision >= revision })
+	deleted := map[string]bool{}
+	for _, change := range s.changes[first:] {
+		if change.revision != revision {
+			break
+		}
+		key := string(change.event.Kv.Key)
+		if change.event.Type == mvccpb.Event_DELETE {
+			deleted[key] = true
+		} else if deleted[key] {
+			return true
+		}
+	}
+	return false
+}
+
 func (s *Store) header() *pb.ResponseHeader { return &pb.ResponseHeader{Revision: s.revision} }
 
 // interval is a key, or the keys from `from` up to `end` (to the last key if

@@ -14,6 +14,7 @@ type State interface {
 	Revision() int64
 	Compacted() int64
 	LeaseIDs() []int64
+	PutAgain(revision int64) bool
 }
 
 // Generator makes one request after another.

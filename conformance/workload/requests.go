@@ -84,6 +84,11 @@ func (g *Generator) compaction() *pb.CompactionRequest {
 	if g.rare(5) {
 		request.Revision = g.oddNumber()
 	}
+	// etcd loses what was put again at the compacted revision, and ends when it
+	// is read.
+	for g.state.PutAgain(request.Revision) {
+		request.Revision--
+	}
 	return request
 }
 
