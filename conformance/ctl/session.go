@@ -102,8 +102,9 @@ func (s *session) run(step step, format string, lines int) harness.Result {
 		args = append(args, "--endpoints="+s.server.Endpoint())
 	}
 	if len(step.env) == 0 {
-		// Passwords take long to check where much else is going on.
-		args = append(args, "--dial-timeout=20s")
+		// Passwords take long to check where much else is going on, and the
+		// genuine server's syncs.
+		args = append(args, "--dial-timeout=20s", "--command-timeout=20s")
 	}
 	if step.name == "" {
 		args = append(args, "-w", format)
