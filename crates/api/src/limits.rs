@@ -100,6 +100,8 @@ pub const KEEP_ALIVES_WAITING_MAX: usize = 65_536;
 pub const AUTH_NAME_BYTES_MAX: usize = 32_768;
 /// A role with its permissions, as it is stored. A user's are merged over the roles.
 pub const ROLE_BYTES_MAX: usize = 16 << 20;
+/// All users and roles, as they are stored: a quarter of what a checkpoint that is sent may have.
+pub const USERS_BYTES_MAX: u64 = 64 << 20;
 /// Messages of a stream held back until its token is known.
 pub const EARLY_MESSAGES_MAX: usize = 16;
 /// Changes of users and roles that may wait.

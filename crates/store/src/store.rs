@@ -61,6 +61,8 @@ pub struct Store {
     pub(crate) disk_floor: AtomicU64,
     /// What requests under way may add, see [`Store::claim_quota`].
     pub(crate) claimed_bytes: AtomicU64,
+    /// The same of users and roles.
+    pub(crate) claimed_users_bytes: AtomicU64,
     /// What is left for deletions, see [`Store::headroom_bytes`].
     pub(crate) headroom_bytes: AtomicU64,
     /// What was reserved of that and has been released since: it may be used by now.
@@ -182,7 +184,7 @@ impl Store {
     pub(crate) fn live_bytes(&self) -> u64 {
         let leases = (self.leases.count() as u64).saturating_mul(quota::LEASE_BYTES);
         let alarms = (self.alarm_count.load(Ordering::Relaxed) as u64).saturating_mul(quota::ALARM_BYTES);
-        self.segments.live_bytes().saturating_add(leases).saturating_add(alarms)
+        [leases, alarms, self.auth.bytes()].into_iter().fold(self.segments.live_bytes(), u64::saturating_add)
     }
 
     /// Refuses an alarm of an invented member or kind, before it is proposed, if there are many already: they would stay for good, and are in

@@ -2,10 +2,11 @@
 //!
 //! Passwords end here: what goes on is a bcrypt hash, so none is ever in the Raft log.
 
-use super::kv::{propose, still};
+use super::kv::{propose_holding, still};
 use super::reply::{decode, encode, refuse};
+use super::within::{self, Order, Stop, encode_within};
 use crate::auth::rules::{Anyone, Own, Root};
-use crate::auth::{HashError, Permitted, hand_over, log_in};
+use crate::auth::{HashError, Permitted, Rule, hand_over, log_in};
 use crate::node::Node;
 use api::etcdserverpb::{
     AuthDisableRequest, AuthEnableRequest, AuthRoleAddRequest, AuthRoleDeleteRequest, AuthRoleGetRequest,
@@ -19,34 +20,58 @@ use api::limits::{AUTH_NAME_BYTES_MAX, ROLE_BYTES_MAX};
 use api::{Code, Error, Message, RaftRequest};
 use rpc::{Call, Responder, Status};
 use std::sync::Arc;
+use store::Author;
 
 /// A change of users or roles that goes through the log unchanged.
 pub(super) trait Change: Message + Default {
     const KIND: RaftRequest;
+    /// Whether there may be more to store afterwards.
+    const ADDS: bool;
 }
 
 macro_rules! changes {
-    ($($request:ident $kind:ident;)*) => {$(
+    ($($request:ident $kind:ident $adds:literal;)*) => {$(
         impl Change for $request {
             const KIND: RaftRequest = RaftRequest::$kind;
+            const ADDS: bool = $adds;
         }
     )*};
 }
 
 changes! {
-    AuthEnableRequest AuthEnable;
-    AuthDisableRequest AuthDisable;
-    AuthUserDeleteRequest AuthUserDelete;
-    AuthUserGrantRoleRequest AuthUserGrantRole;
-    AuthUserRevokeRoleRequest AuthUserRevokeRole;
-    AuthRoleAddRequest AuthRoleAdd;
-    AuthRoleDeleteRequest AuthRoleDelete;
-    AuthRoleRevokePermissionRequest AuthRoleRevokePermission;
+    AuthEnableRequest AuthEnable false;
+    AuthDisableRequest AuthDisable false;
+    AuthUserDeleteRequest AuthUserDelete false;
+    AuthUserGrantRoleRequest AuthUserGrantRole true;
+    AuthUserRevokeRoleRequest AuthUserRevokeRole false;
+    AuthRoleAddRequest AuthRoleAdd true;
+    AuthRoleDeleteRequest AuthRoleDelete false;
+    AuthRoleRevokePermissionRequest AuthRoleRevokePermission false;
 }
+
+/// What a change may add besides its own bytes: the place of a new record.
+const PLACE_BYTES: u64 = 128;
 
 /// Sends a change that carries no password through the log.
 pub(super) fn change<R: Change>(node: &Arc<Node>, call: Call, request: Permitted<Root, R>, responder: Responder) {
-    propose(node, request.author(), R::KIND, &call.message, call.is_alone, responder);
+    send(node, request.author(), R::KIND, R::ADDS, &call.message, call.is_alone, responder);
+}
+
+/// Sends a change through the log, if there is room for what it adds.
+fn send(
+    node: &Arc<Node>,
+    author: Author,
+    kind: RaftRequest,
+    adds: bool,
+    request: &[u8],
+    is_alone: bool,
+    responder: Responder,
+) {
+    let cost = if adds { PLACE_BYTES.saturating_add(request.len() as u64) } else { 0 };
+    match node.store.claim_users(cost) {
+        Ok(room) => propose_holding(room, node, author, kind, request, is_alone, responder),
+        Err(error) => refuse(responder, error),
+    }
 }
 
 /// Limits the size of a role: the permissions of its users are merged in memory, and a snapshot has the role as one
@@ -60,7 +85,8 @@ pub(super) fn role_grant_permission(
     if is_too_large(node, &request) {
         return refuse(responder, Error::RequestTooLarge);
     }
-    propose(node, request.author(), RaftRequest::AuthRoleGrantPermission, &call.message, call.is_alone, responder);
+    let kind = RaftRequest::AuthRoleGrantPermission;
+    send(node, request.author(), kind, true, &call.message, call.is_alone, responder);
 }
 
 fn is_too_large(node: &Node, request: &AuthRoleGrantPermissionRequest) -> bool {
@@ -81,11 +107,11 @@ pub(super) fn user_add(
         return refuse(responder, Error::RequestTooLarge);
     }
     if request.options.is_some_and(|options| options.no_password) {
-        return propose(node, author, RaftRequest::AuthUserAdd, &request.encode_to_vec(), false, responder);
+        return send(node, author, RaftRequest::AuthUserAdd, true, &request.encode_to_vec(), false, responder);
     }
     hash(node, password, responder, move |node, hashed, responder| {
         request.hashed_password = hashed;
-        propose(node, author, RaftRequest::AuthUserAdd, &request.encode_to_vec(), false, responder);
+        send(node, author, RaftRequest::AuthUserAdd, true, &request.encode_to_vec(), false, responder);
     });
 }
 
@@ -99,7 +125,7 @@ pub(super) fn user_change_password(
     let password = std::mem::take(&mut request.password);
     hash(node, password, responder, move |node, hashed, responder| {
         request.hashed_password = hashed;
-        propose(node, author, RaftRequest::AuthUserChangePassword, &request.encode_to_vec(), false, responder);
+        send(node, author, RaftRequest::AuthUserChangePassword, false, &request.encode_to_vec(), false, responder);
     });
 }
 
@@ -146,44 +172,71 @@ pub(super) fn status(
 
 pub(super) fn user_list(
     node: &Arc<Node>,
-    _call: Call,
+    call: Call,
     request: Permitted<Root, AuthUserListRequest>,
     responder: Responder,
 ) {
-    let answer = AuthUserListResponse { header: header(node), users: node.store.auth().users() };
-    responder.send(still(node, &request, encode(&answer)));
+    list(node, call, request, responder, |node, _| {
+        Ok(AuthUserListResponse { header: header(node), users: node.store.auth().users() })
+    });
 }
 
 pub(super) fn role_list(
     node: &Arc<Node>,
-    _call: Call,
+    call: Call,
     request: Permitted<Root, AuthRoleListRequest>,
     responder: Responder,
 ) {
-    let answer = AuthRoleListResponse { header: header(node), roles: node.store.auth().roles() };
-    responder.send(still(node, &request, encode(&answer)));
+    list(node, call, request, responder, |node, _| {
+        Ok(AuthRoleListResponse { header: header(node), roles: node.store.auth().roles() })
+    });
 }
 
 pub(super) fn user_get(
     node: &Arc<Node>,
-    _call: Call,
+    call: Call,
     request: Permitted<Own, AuthUserGetRequest>,
     responder: Responder,
 ) {
-    let roles = node.store.auth().user(&request.name).map_err(Status::from);
-    let answer = roles.and_then(|roles| encode(&AuthUserGetResponse { header: header(node), roles }));
-    responder.send(still(node, &request, answer));
+    list(node, call, request, responder, |node, request| {
+        let roles = node.store.auth().user(&request.name)?;
+        Ok(AuthUserGetResponse { header: header(node), roles })
+    });
 }
 
 pub(super) fn role_get(
     node: &Arc<Node>,
-    _call: Call,
+    call: Call,
     request: Permitted<Own, AuthRoleGetRequest>,
     responder: Responder,
 ) {
-    let perm = node.store.auth().role(&request.role).map_err(Status::from);
-    let answer = perm.and_then(|perm| encode(&AuthRoleGetResponse { header: header(node), perm }));
-    responder.send(still(node, &request, answer));
+    list(node, call, request, responder, |node, request| {
+        let perm = node.store.auth().role(&request.role)?;
+        Ok(AuthRoleGetResponse { header: header(node), perm })
+    });
+}
+
+/// Answers with a list, which may be long, within the budget.
+fn list<R, M, A>(
+    node: &Arc<Node>,
+    call: Call,
+    request: Permitted<R, M>,
+    responder: Responder,
+    find: impl Fn(&Node, &M) -> Result<A, Error> + Send + 'static,
+) where
+    R: Rule<M> + Send + 'static,
+    M: Send + 'static,
+    A: Message,
+{
+    let order =
+        Order { client: call.peer.address, is_heavy: false, likely_bytes: 0, request_bytes: call.message.len() };
+    within::answer(node, order, responder, move |terms| {
+        let answer = find(terms.node, &request).map_err(Stop::from).and_then(|found| encode_within(terms, &found));
+        if !matches!(answer, Err(Stop::Needs(_))) {
+            request.check_unchanged(&terms.node.store)?;
+        }
+        answer
+    });
 }
 
 fn header(node: &Node) -> Option<ResponseHeader> {

@@ -1,36 +1,49 @@
 //! `etcdserverpb.Cluster`.
 
 use super::reply::{encode, refuse};
+use super::within::{self, Order, counted, encode_within};
 use crate::auth::Permitted;
 use crate::auth::rules::{Root, User};
 use crate::cluster::change;
 use crate::node::{For, Node, Weight};
+use api::Message;
 use api::etcdserverpb::{
     Member, MemberAddRequest, MemberAddResponse, MemberListRequest, MemberListResponse, MemberPromoteRequest,
     MemberPromoteResponse, MemberRemoveRequest, MemberRemoveResponse, MemberUpdateRequest, MemberUpdateResponse,
     ResponseHeader,
 };
-use rpc::{Call, Reply, Responder, Status};
+use rpc::{Address, Call, Responder};
 use std::sync::Arc;
 
 pub(super) fn member_list(
     node: &Arc<Node>,
-    _call: Call,
+    call: Call,
     request: Permitted<User, MemberListRequest>,
     responder: Responder,
 ) {
+    let client = call.peer.address;
     if !request.linearizable {
-        return responder.send(answer(node));
+        return list(node, client, responder);
     }
     let own = node.clone();
     node.linearize_call(Weight::NONE, responder, move |allowed, responder| match allowed {
-        Ok(()) => responder.send(answer(&own)),
+        Ok(()) => list(&own, client, responder),
         Err(error) => refuse(responder, error),
     });
 }
 
-fn answer(node: &Node) -> Result<Reply, Status> {
-    encode(&MemberListResponse { header: header(node), members: shown(change::members(node)) })
+/// Answers with the members, whose URLs may be long, within the budget.
+fn list(node: &Arc<Node>, client: Address, responder: Responder) {
+    let order = Order { client, is_heavy: false, likely_bytes: 0, request_bytes: 0 };
+    within::answer(node, order, responder, |terms| {
+        let members = shown(change::members(terms.node));
+        encode_within(terms, &MemberListResponse { header: header(terms.node), members })
+    });
+}
+
+/// Answers what was done, and so whether there is memory for the answer or not.
+fn answer(node: &Node, responder: Responder, message: &impl Message) {
+    responder.send(encode(message).map(|reply| counted(node, None, reply)));
 }
 
 /// The header of answers of the cluster API, which has no revision.
@@ -61,11 +74,10 @@ pub(super) fn member_add(
 ) {
     let own = node.clone();
     let done = move |responder: Responder, added: change::Added| match added {
-        Ok((member, members)) => responder.send(encode(&MemberAddResponse {
-            header: header(&own),
-            member: Some(show(member)),
-            members: shown(members),
-        })),
+        Ok((member, members)) => {
+            let (header, member) = (header(&own), Some(show(member)));
+            answer(&own, responder, &MemberAddResponse { header, member, members: shown(members) });
+        }
         Err(error) => refuse(responder, error),
     };
     let (MemberAddRequest { peer_ur_ls, is_learner }, _) = request.into_parts();
@@ -80,7 +92,9 @@ pub(super) fn member_remove(
 ) {
     let own = node.clone();
     let done = move |responder: Responder, changed: change::Changed| match changed {
-        Ok(members) => responder.send(encode(&MemberRemoveResponse { header: header(&own), members: shown(members) })),
+        Ok(members) => {
+            answer(&own, responder, &MemberRemoveResponse { header: header(&own), members: shown(members) });
+        }
         Err(error) => refuse(responder, error),
     };
     change::remove(node, request.id, For::new(responder, done));
@@ -94,7 +108,9 @@ pub(super) fn member_update(
 ) {
     let own = node.clone();
     let done = move |responder: Responder, changed: change::Changed| match changed {
-        Ok(members) => responder.send(encode(&MemberUpdateResponse { header: header(&own), members: shown(members) })),
+        Ok(members) => {
+            answer(&own, responder, &MemberUpdateResponse { header: header(&own), members: shown(members) });
+        }
         Err(error) => refuse(responder, error),
     };
     let (MemberUpdateRequest { id, peer_ur_ls }, _) = request.into_parts();
@@ -109,7 +125,9 @@ pub(super) fn member_promote(
 ) {
     let own = node.clone();
     let done = move |responder: Responder, changed: change::Changed| match changed {
-        Ok(members) => responder.send(encode(&MemberPromoteResponse { header: header(&own), members: shown(members) })),
+        Ok(members) => {
+            answer(&own, responder, &MemberPromoteResponse { header: header(&own), members: shown(members) });
+        }
         Err(error) => refuse(responder, error),
     };
     change::promote(node, request.id, For::new(responder, done));

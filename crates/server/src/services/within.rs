@@ -2,10 +2,10 @@
 
 use super::kv::run_slowly_with;
 use super::parts::Claimed;
-use super::reply::{refuse, unanswered};
+use super::reply::{encode, refuse, unanswered};
 use crate::client_share::{measured, unmeasured};
 use crate::node::Node;
-use api::{Error, limits};
+use api::{Error, Message, limits};
 use budget::{Claim, Pool};
 use bytes::Bytes;
 use rpc::{Address, Reply, Responder, Status};
@@ -83,6 +83,12 @@ impl Terms<'_> {
         let claim = self.node.budget.try_claim(Pool::of_answer(bytes), bytes, Some(self.client));
         claim.map(Some).ok_or(Stop::Needs(bytes))
     }
+}
+
+/// Encodes an answer that may be large, within the budget.
+pub(super) fn encode_within(terms: &Terms<'_>, message: &impl Message) -> Result<Reply, Stop> {
+    let claim = terms.claim(message.encoded_len())?;
+    Ok(counted(terms.node, claim, encode(message)?))
 }
 
 /// Keeps a claim for as long as the bytes of a whole answer live.

@@ -6,9 +6,9 @@
 use crate::store::Store;
 use api::Error;
 use api::etcdserverpb::{InternalRaftRequest, PutRequest, TxnRequest, request_op::Request};
-use api::limits::{QUOTA_BYTES_DEFAULT, QUOTA_NEAR_BYTES};
+use api::limits::{QUOTA_BYTES_DEFAULT, QUOTA_NEAR_BYTES, USERS_BYTES_MAX};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a key costs beyond its key and value.
 const PUT_OVERHEAD_BYTES: u64 = 256;
@@ -70,27 +70,45 @@ impl Store {
         if cost == 0 || !is_near {
             return Ok(Space(None));
         }
-        let space = Space(Some((Arc::clone(self), cost)));
-        let claimed = self.claimed_bytes.fetch_add(cost, Ordering::Relaxed).saturating_add(cost);
+        let (space, claimed) = self.claim(cost, |store| &store.claimed_bytes);
         if self.over_quota(claimed) { Err(Error::TooManyRequests) } else { Ok(space) }
+    }
+
+    /// Claims `cost` bytes for a change of users and roles, which are in every checkpoint and are sent in one piece. As etcd, members apply
+    /// what was proposed.
+    pub fn claim_users(self: &Arc<Self>, cost: u64) -> Result<Space, Error> {
+        if cost == 0 {
+            return Ok(Space(None));
+        }
+        let (space, claimed) = self.claim(cost, |store| &store.claimed_users_bytes);
+        if self.auth().bytes().saturating_add(claimed) > USERS_BYTES_MAX { Err(Error::NoSpace) } else { Ok(space) }
+    }
+
+    /// Adds to a counter until the claim is dropped; also returns what it counts then.
+    fn claim(self: &Arc<Self>, cost: u64, counter: Counter) -> (Space, u64) {
+        let claimed = counter(self).fetch_add(cost, Ordering::Relaxed).saturating_add(cost);
+        (Space(Some((Arc::clone(self), cost, counter))), claimed)
     }
 }
 
+/// What of a store counts claims.
+type Counter = fn(&Store) -> &AtomicU64;
+
 /// What a request under way may add.
 #[derive(Default)]
-pub struct Space(Option<(Arc<Store>, u64)>);
+pub struct Space(Option<(Arc<Store>, u64, Counter)>);
 
 impl Drop for Space {
     fn drop(&mut self) {
-        if let Some((store, bytes)) = self.0.take() {
-            store.claimed_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        if let Some((store, bytes, counter)) = self.0.take() {
+            counter(&store).fetch_sub(bytes, Ordering::Relaxed);
         }
     }
 }
 
 impl std::fmt::Debug for Space {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Space({} bytes)", self.0.as_ref().map_or(0, |(_, bytes)| *bytes))
+        write!(f, "Space({} bytes)", self.0.as_ref().map_or(0, |(_, bytes, _)| *bytes))
     }
 }
 

@@ -3,11 +3,16 @@
 use crate::node::Node;
 use crate::services::LateRooms;
 use crate::test_support::{Pending, Rig};
+use api::authpb::Permission;
 use api::etcdserverpb::{
-    CompactionRequest, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse, LeaseGrantRequest,
-    LeaseGrantResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, PutRequest, PutResponse, RequestOp,
-    TxnRequest, TxnResponse, WatchCancelRequest, WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse,
-    request_op::Request, watch_request::RequestUnion,
+    AuthRoleAddRequest, AuthRoleAddResponse, AuthRoleGetRequest, AuthRoleGetResponse, AuthRoleGrantPermissionRequest,
+    AuthRoleGrantPermissionResponse, AuthRoleListRequest, AuthRoleListResponse, AuthUserAddRequest,
+    AuthUserAddResponse, AuthUserGetRequest, AuthUserGetResponse, AuthUserGrantRoleRequest, AuthUserGrantRoleResponse,
+    AuthUserListRequest, AuthUserListResponse, CompactionRequest, CompactionResponse, DeleteRangeRequest,
+    DeleteRangeResponse, LeaseGrantRequest, LeaseGrantResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
+    MemberListRequest, MemberListResponse, MemberUpdateRequest, MemberUpdateResponse, PutRequest, PutResponse,
+    RequestOp, TxnRequest, TxnResponse, WatchCancelRequest, WatchCreateRequest, WatchProgressRequest, WatchRequest,
+    WatchResponse, request_op::Request, watch_request::RequestUnion,
 };
 use api::{Error, Message};
 use budget::Pool;
@@ -19,6 +24,7 @@ use std::task::{Context, Poll, Wake, Waker};
 const PUT: &str = "/etcdserverpb.KV/Put";
 const DELETE_RANGE: &str = "/etcdserverpb.KV/DeleteRange";
 const TXN: &str = "/etcdserverpb.KV/Txn";
+const MEMBER_LIST: &str = "/etcdserverpb.Cluster/MemberList";
 const GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
 const TIME_TO_LIVE: &str = "/etcdserverpb.Lease/LeaseTimeToLive";
 const ANSWER_BYTES: usize = 100 << 10;
@@ -87,6 +93,58 @@ fn long_keys_of_a_lease_wait_for_memory() {
     drop(memory);
     let answer: LeaseTimeToLiveResponse = asked.take().expect("there is room");
     assert_eq!(answer.keys, [key]);
+}
+
+#[test]
+fn long_lists_of_users_and_roles_wait_for_memory() {
+    let rig = Rig::start(&[]);
+    let long = |at: usize| format!("{at}") + &"n".repeat(ANSWER_BYTES / 4);
+    for name in (0..4).map(long) {
+        let user = AuthUserAddRequest { name: name.clone(), password: "p".into(), ..Default::default() };
+        rig.call::<AuthUserAddResponse>("/etcdserverpb.Auth/UserAdd", None, &user).expect("added");
+        let role = AuthRoleAddRequest { name: name.clone() };
+        rig.call::<AuthRoleAddResponse>("/etcdserverpb.Auth/RoleAdd", None, &role).expect("added");
+        let member = AuthUserGrantRoleRequest { user: long(0), role: name.clone() };
+        rig.call::<AuthUserGrantRoleResponse>("/etcdserverpb.Auth/UserGrantRole", None, &member).expect("granted");
+        let perm = Some(Permission { key: name.into(), ..Default::default() });
+        let grant = AuthRoleGrantPermissionRequest { name: long(0), perm };
+        rig.call::<AuthRoleGrantPermissionResponse>("/etcdserverpb.Auth/RoleGrantPermission", None, &grant)
+            .expect("granted");
+    }
+    let node = rig.node();
+    let memory = node.budget.claim_anyway(None, 1 << 40);
+    let before = waits(node);
+    let users = rig.begin("/etcdserverpb.Auth/UserList", None, &AuthUserListRequest {});
+    let roles = rig.begin("/etcdserverpb.Auth/RoleList", None, &AuthRoleListRequest {});
+    let user = rig.begin("/etcdserverpb.Auth/UserGet", None, &AuthUserGetRequest { name: long(0) });
+    let role = rig.begin("/etcdserverpb.Auth/RoleGet", None, &AuthRoleGetRequest { role: long(0) });
+    rig.wait_for("four answers that wait for room", || waits(node) == before + 4);
+    drop(memory);
+    assert_eq!(users.take::<AuthUserListResponse>().expect("there is room").users.len(), 4);
+    assert_eq!(roles.take::<AuthRoleListResponse>().expect("there is room").roles.len(), 4);
+    assert_eq!(user.take::<AuthUserGetResponse>().expect("there is room").roles.len(), 4);
+    assert_eq!(role.take::<AuthRoleGetResponse>().expect("there is room").perm.len(), 4);
+}
+
+#[test]
+fn a_long_list_of_members_waits_for_memory() {
+    let rig = Rig::start(&[]);
+    let list = MemberListRequest { linearizable: true };
+    let members: MemberListResponse = rig.call(MEMBER_LIST, None, &list).expect("a list");
+    let mut own = members.members.into_iter().next().expect("the member itself");
+    own.peer_ur_ls.extend((0..ANSWER_BYTES / 20).map(|at| format!("http://127.1.0.1:{}", 1000 + at)));
+    let update = MemberUpdateRequest { id: own.id, peer_ur_ls: own.peer_ur_ls.clone() };
+    rig.call::<MemberUpdateResponse>("/etcdserverpb.Cluster/MemberUpdate", None, &update).expect("updated");
+    let node = rig.node();
+    let memory = node.budget.claim_anyway(None, 1 << 40);
+    let before = waits(node);
+    let asked = [true, false].map(|linearizable| rig.begin(MEMBER_LIST, None, &MemberListRequest { linearizable }));
+    rig.wait_for("two answers that wait for room", || waits(node) == before + 2);
+    drop(memory);
+    for asked in asked {
+        let answer: MemberListResponse = asked.take().expect("there is room");
+        assert_eq!(answer.members.first().map(|member| member.peer_ur_ls.len()), Some(own.peer_ur_ls.len()));
+    }
 }
 
 /// Adds the revisions of the events that have come on a watch.

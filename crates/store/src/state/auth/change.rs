@@ -1,6 +1,6 @@
 //! Applying entries to users and roles.
 
-use super::state::AuthState;
+use super::state::{AuthState, record_bytes};
 use super::{AuthEvent, ROOT};
 use crate::mistake::Mistake;
 use api::Error;
@@ -31,9 +31,42 @@ pub(crate) enum Change {
     RoleRevokePermission(AuthRoleRevokePermissionRequest),
 }
 
+impl Change {
+    /// The user and the role whose record it changes; a role that is deleted is also taken from its users.
+    fn names(&self) -> (String, String) {
+        let (user, role) = match self {
+            Change::Enable | Change::Disable | Change::Authenticate(_) => ("", ""),
+            Change::UserAdd(request) => (&request.name[..], ""),
+            Change::UserDelete(request) => (&request.name[..], ""),
+            Change::UserChangePassword(request) => (&request.name[..], ""),
+            Change::UserGrantRole(request) => (&request.user[..], ""),
+            Change::UserRevokeRole(request) => (&request.name[..], ""),
+            Change::RoleAdd(request) => ("", &request.name[..]),
+            Change::RoleDelete(request) => ("", &request.role[..]),
+            Change::RoleGrantPermission(request) => ("", &request.name[..]),
+            Change::RoleRevokePermission(request) => ("", &request.role[..]),
+        };
+        (user.into(), role.into())
+    }
+}
+
 impl AuthState {
     /// Applies the entry at `index`. After an error nothing has changed.
     pub(super) fn change(&mut self, index: u64, change: Change) -> Result<AuthEvent, Error> {
+        let (user, role) = change.names();
+        let before = self.bytes_of(&user, &role);
+        let event = self.apply(index, change)?;
+        self.bytes = self.bytes.saturating_add(self.bytes_of(&user, &role)).saturating_sub(before);
+        Ok(event)
+    }
+
+    /// What a user and a role count for, as far as there are such.
+    fn bytes_of(&self, user: &str, role: &str) -> u64 {
+        let user = self.users.get(user).map_or(0, |user| record_bytes(user.as_ref()));
+        user.saturating_add(self.roles.get(role).map_or(0, |role| record_bytes(role.as_ref())))
+    }
+
+    fn apply(&mut self, index: u64, change: Change) -> Result<AuthEvent, Error> {
         match change {
             Change::Enable => return self.enable(),
             Change::Disable => {
@@ -156,7 +189,10 @@ impl AuthState {
         }
         for user in self.users.values_mut() {
             if let Some(at) = user.roles.iter().position(|role| role == name) {
+                let before = record_bytes(user.as_ref());
                 Arc::make_mut(user).roles.remove(at);
+                let less = before.saturating_sub(record_bytes(user.as_ref()));
+                self.bytes = self.bytes.saturating_sub(less);
             }
         }
         Ok(())

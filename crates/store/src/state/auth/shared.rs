@@ -23,6 +23,7 @@ pub struct Auth {
     state: RwLock<Arc<AuthState>>,
     enabled: AtomicBool,
     revision: AtomicU64,
+    bytes: AtomicU64,
     /// What users may do, under the present revision.
     merged: RwLock<HashMap<String, Arc<Permissions>, Hashing>>,
 }
@@ -46,6 +47,7 @@ impl Auth {
         Auth {
             enabled: AtomicBool::new(state.enabled),
             revision: AtomicU64::new(state.revision),
+            bytes: AtomicU64::new(state.bytes),
             state: RwLock::new(Arc::new(state)),
             merged: RwLock::default(),
         }
@@ -59,6 +61,11 @@ impl Auth {
     /// Counts the changes, from 1 on.
     pub fn revision(&self) -> u64 {
         self.revision.load(Ordering::Acquire)
+    }
+
+    /// What all users and roles count for.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
     }
 
     /// What a user may do; `None` if there is no such user.
@@ -120,6 +127,7 @@ impl Auth {
 
     fn publish(&self, state: &AuthState) {
         self.revision.store(state.revision, Ordering::Release);
+        self.bytes.store(state.bytes, Ordering::Relaxed);
         self.enabled.store(state.enabled, Ordering::Release);
     }
 

@@ -9,6 +9,9 @@ use std::sync::Arc;
 /// Changes of users and roles to which no cluster gets, so that one can still be counted on from.
 const REVISION_MAX: u64 = 1 << 62;
 
+/// What a user or a role counts for besides its encoding: its place in memory.
+const RECORD_BYTES: u64 = 64;
+
 /// Users, roles, whether anybody has to log in, and how often all of it was changed.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AuthState {
@@ -17,6 +20,13 @@ pub(crate) struct AuthState {
     pub(crate) revision: u64,
     pub(crate) users: BTreeMap<String, Arc<User>>,
     pub(crate) roles: BTreeMap<String, Arc<Role>>,
+    /// What users and roles count for: [`record_bytes`] of each.
+    pub(crate) bytes: u64,
+}
+
+/// What a user or a role counts for.
+pub(super) fn record_bytes(record: &impl Message) -> u64 {
+    RECORD_BYTES.saturating_add(record.encoded_len() as u64)
 }
 
 /// The same as a checkpoint has it.
@@ -34,7 +44,7 @@ struct Saved {
 
 impl Default for AuthState {
     fn default() -> AuthState {
-        AuthState { enabled: false, revision: 1, users: BTreeMap::new(), roles: BTreeMap::new() }
+        AuthState { enabled: false, revision: 1, users: BTreeMap::new(), roles: BTreeMap::new(), bytes: 0 }
     }
 }
 
@@ -67,11 +77,12 @@ impl AuthState {
         if revision > REVISION_MAX {
             return Err("a revision that leaves none for later changes");
         }
+        let bytes = users.iter().map(record_bytes).chain(roles.iter().map(record_bytes)).sum();
         let text = |name: &Bytes| String::from_utf8(name.to_vec()).ok();
         let users = users.into_iter().map(|user| Some((text(&user.name)?, Arc::new(user))));
         let roles = roles.into_iter().map(|role| Some((text(&role.name)?, Arc::new(role))));
         match (users.collect(), roles.collect()) {
-            (Some(users), Some(roles)) => Ok(AuthState { enabled, revision, users, roles }),
+            (Some(users), Some(roles)) => Ok(AuthState { enabled, revision, users, roles, bytes }),
             _ => Err("a name that is no text"),
         }
     }
@@ -98,11 +109,9 @@ mod tests {
         let mut state = AuthState::default();
         assert!(state.save().is_empty());
         assert_eq!(AuthState::load(&Bytes::new()).as_ref(), Ok(&state));
-        state.enabled = true;
-        state.revision = 9;
         let user = User { name: "ä".into(), roles: vec!["r".into()], password: "hash".into(), ..Default::default() };
-        state.users.insert("ä".into(), Arc::new(user));
-        state.roles.insert("r".into(), Arc::new(Role { name: "r".into(), key_permission: vec![Default::default()] }));
+        let role = Role { name: "r".into(), key_permission: vec![Default::default()] };
+        state = AuthState::of(true, 9, vec![user], vec![role]).expect("a state");
         assert_eq!(AuthState::load(&state.save()), Ok(state));
     }
 

@@ -299,6 +299,45 @@ fn names_are_bounded() {
     assert_eq!(auth.password("b").0, super::Password::None);
 }
 
+/// A change by small numbers.
+fn numbered((kind, user, role): (u8, u8, u8)) -> Change {
+    let long = "n".repeat(usize::from(user) * 60);
+    let (name, other) = (format!("u{user}{long}"), format!("r{role}"));
+    match kind {
+        0 => Change::UserAdd(AuthUserAddRequest { name, hashed_password: "aGFzaA==".into(), ..Default::default() }),
+        1 => Change::UserDelete(AuthUserDeleteRequest { name }),
+        2 => {
+            let hashed_password = ["aGFzaA==", "bG9uZ2VyIGhhc2g="][usize::from(role % 2)].into();
+            Change::UserChangePassword(AuthUserChangePasswordRequest { name, hashed_password, ..Default::default() })
+        }
+        3 => Change::UserGrantRole(AuthUserGrantRoleRequest { user: name, role: other }),
+        4 => Change::UserRevokeRole(AuthUserRevokeRoleRequest { name, role: other }),
+        5 => Change::RoleAdd(AuthRoleAddRequest { name: other }),
+        6 => Change::RoleDelete(AuthRoleDeleteRequest { role: other }),
+        7 => {
+            let perm = Permission { perm_type: 2, key: name.into(), range_end: Default::default() };
+            Change::RoleGrantPermission(AuthRoleGrantPermissionRequest { name: other, perm: Some(perm) })
+        }
+        _ => {
+            let key = name.into();
+            Change::RoleRevokePermission(AuthRoleRevokePermissionRequest { role: other, key, ..Default::default() })
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_users_and_roles_count_for_is_kept(changes in prop::collection::vec((0..9u8, 0..4u8, 0..4u8), 0..100)) {
+        let auth = Auth::new(AuthState::default());
+        for (index, change) in changes.into_iter().enumerate() {
+            let _ = auth.change(index as u64, numbered(change));
+            let state = auth.capture();
+            prop_assert_eq!(AuthState::load(&state.save()), Ok(AuthState::clone(&state)));
+            prop_assert_eq!(auth.bytes(), state.bytes);
+        }
+    }
+}
+
 /// On a stack of 2 MiB: what the threads have that decide.
 #[test]
 fn the_deepest_transaction_is_decided() {
