@@ -4,8 +4,8 @@ mod common;
 
 use api::raftpb::{self, MessageType};
 use bytes::Bytes;
-use common::Cluster;
-use replica::Work;
+use common::{Cluster, conf_state, config};
+use replica::{Member, Restored, Role, Work};
 
 #[test]
 fn the_version_is_pinned() {
@@ -218,4 +218,43 @@ fn a_vote_tells_what_is_committed() {
     assert_eq!(cluster.member(3).status().committed, committed - 1);
     cluster.member(3).step(raftpb::Message { to: Some(3), ..asked }).expect("honest");
     assert_eq!(cluster.member(3).status().committed, committed);
+}
+
+#[test]
+fn who_is_no_voter_never_campaigns() {
+    let start = |voters: &[u64], learners: &[u64]| {
+        let place = if voters.is_empty() { (0, 0) } else { (5, 1) };
+        let restored = Restored {
+            applied: place.0,
+            applied_term: place.1,
+            conf_state: conf_state(voters, learners),
+            ..Restored::default()
+        };
+        Member::new(&config(1), restored).expect("it starts")
+    };
+    let campaigns = |member: &mut Member| {
+        for _ in 0..1_000 {
+            member.tick();
+        }
+        let leader = raftpb::Message {
+            r#type: Some(MessageType::MsgTimeoutNow as i32),
+            from: Some(2),
+            to: Some(1),
+            term: Some(2),
+            ..Default::default()
+        };
+        // A message that is refused has no effect either.
+        let _ = member.step(leader);
+        let mut said = false;
+        while member.has_work() {
+            let work = member.work();
+            member.persisted(work.number);
+            said |= !work.messages.is_empty() || !work.persisted_messages.is_empty();
+        }
+        said || member.status().role != Role::Follower
+    };
+    assert!(campaigns(&mut start(&[1, 2, 3], &[])), "a voter does");
+    for (voters, learners) in [(&[2, 3][..], &[][..]), (&[2, 3], &[1]), (&[], &[])] {
+        assert!(!campaigns(&mut start(voters, learners)), "{voters:?}, {learners:?}");
+    }
 }
