@@ -35,13 +35,18 @@ fn has_deleted(outcome: &Outcome) -> bool {
     }
 }
 
-/// Recurses by nesting, at most `TXN_NESTING_MAX` deep.
 fn txn_has_deleted(answer: &TxnResponse) -> bool {
-    answer.responses.iter().any(|op| match &op.response {
-        Some(response_op::Response::ResponseDeleteRange(answer)) => answer.deleted > 0,
-        Some(response_op::Response::ResponseTxn(nested)) => txn_has_deleted(nested),
-        _ => false,
-    })
+    let mut left = vec![answer];
+    while let Some(answer) = left.pop() {
+        for op in &answer.responses {
+            match &op.response {
+                Some(response_op::Response::ResponseDeleteRange(answer)) if answer.deleted > 0 => return true,
+                Some(response_op::Response::ResponseTxn(nested)) => left.push(nested),
+                _ => {}
+            }
+        }
+    }
+    false
 }
 
 impl Node {
@@ -64,10 +69,16 @@ mod tests {
     #[test]
     fn what_has_deleted_nothing_keeps_no_reservation() {
         use api::etcdserverpb::{DeleteRangeResponse, LeaseRevokeResponse, PutResponse, ResponseOp};
-        let deleted = |deleted| DeleteRangeResponse { deleted, ..Default::default() };
-        let op = |response| ResponseOp { response: Some(response) };
+        fn deleted(deleted: i64) -> DeleteRangeResponse {
+            DeleteRangeResponse { deleted, ..Default::default() }
+        }
+        fn op(response: response_op::Response) -> ResponseOp {
+            ResponseOp { response: Some(response) }
+        }
+        fn delete(count: i64) -> ResponseOp {
+            op(response_op::Response::ResponseDeleteRange(deleted(count)))
+        }
         let txn = |responses| TxnResponse { responses, ..Default::default() };
-        let delete = |count| op(response_op::Response::ResponseDeleteRange(deleted(count)));
         let put = || op(response_op::Response::ResponsePut(PutResponse::default()));
         let nested = |responses| op(response_op::Response::ResponseTxn(txn(responses)));
         let kept = |outcome: Outcome| has_deleted(&outcome);
@@ -76,6 +87,20 @@ mod tests {
         assert!(!kept(Ok(Response::Txn(txn(vec![put(), delete(0), nested(vec![delete(0), put()])])))));
         assert!(kept(Ok(Response::LeaseRevoke(7, LeaseRevokeResponse::default()))));
         assert!(kept(Err(Error::TxnAnswerTooLarge)));
+        // Levels cost no stack.
+        let stack = std::thread::Builder::new().stack_size(256 * 1024);
+        let deep = stack.spawn(|| {
+            let response = response_op::Response::ResponseTxn;
+            let mut answer = TxnResponse { responses: vec![delete(1)], ..Default::default() };
+            for _ in 0..100_000 {
+                answer = TxnResponse { responses: vec![op(response(answer))], ..Default::default() };
+            }
+            let is_found = txn_has_deleted(&answer);
+            // Its destructor would recurse.
+            std::mem::forget(answer);
+            is_found
+        });
+        assert!(deep.expect("a thread").join().expect("no overflow"));
         let refusals = [Error::TooManyRequests, Error::AuthOldRevision, Error::LeaseNotFound, Error::NotPrimaryLessor];
         assert_eq!(refusals.map(|error| kept(Err(error))), [false; 4]);
     }
