@@ -337,3 +337,88 @@ impl Node {
 fn warn(text: &str, error: &RaftError) {
     logging::warn(text, &[("error", Value::Shown(error))]);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_support::Rig;
+    use api::etcdserverpb::{MemberAddRequest, MemberAddResponse};
+    use api::raftpb::MessageType;
+    use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::mpsc::{Receiver, channel};
+    use std::time::Duration;
+
+    /// Only a test that fails waits so long.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Answers the streams that a member dials, and hands over those for messages.
+    fn peer(listener: TcpListener) -> Receiver<TcpStream> {
+        let (tell, streams) = channel();
+        std::thread::spawn(move || {
+            let mut others = Vec::new();
+            for stream in listener.incoming() {
+                let mut stream = stream.expect("a connection");
+                stream.set_read_timeout(Some(PATIENCE)).expect("set");
+                let lines = BufReader::new(&stream).lines().map_while(Result::ok);
+                let head: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
+                let Some(path) = head.first().filter(|line| line.contains("/raft/stream/")) else { continue };
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n");
+                if !path.contains("/raft/stream/message/") {
+                    others.push(stream);
+                } else if tell.send(stream).is_err() {
+                    return;
+                }
+            }
+        });
+        streams
+    }
+
+    fn say(stream: &mut TcpStream, message: &Message) {
+        let message = message.encode_to_vec();
+        let frame = [&(message.len() as u64).to_be_bytes(), &message[..]].concat();
+        let chunk = [format!("{:x}\r\n", frame.len()).as_bytes(), &frame, b"\r\n"].concat();
+        stream.write_all(&chunk).expect("sent");
+    }
+
+    #[test]
+    fn a_claim_about_the_log_is_counted_and_closes_its_stream() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let url = format!("http://{}", listener.local_addr().expect("bound"));
+        let streams = peer(listener);
+        let rig = Rig::start(&[]);
+        let node = rig.node();
+        let add = MemberAddRequest { peer_ur_ls: vec![url], is_learner: true };
+        let added: MemberAddResponse = rig.call("/etcdserverpb.Cluster/MemberAdd", None, &add).expect("added");
+        let learner = added.member.expect("a member").id;
+        let counts = || {
+            let metrics = &node.metrics;
+            let load = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+            (load(&metrics.claims_refused), load(&metrics.messages_refused))
+        };
+        // The learner says that it has entries of this term which the leader lacks.
+        let claim = || Message {
+            r#type: Some(MessageType::MsgAppResp as i32),
+            from: Some(learner),
+            to: Some(node.member_id),
+            term: Some(node.status.term()),
+            index: Some(1 << 30),
+            ..Default::default()
+        };
+        let mut stream = streams.recv_timeout(PATIENCE).expect("a stream");
+        say(&mut stream, &claim());
+        let end = stream.read(&mut [0]).map_err(|error| error.kind());
+        assert!(matches!(end, Ok(0) | Err(ErrorKind::ConnectionReset)), "the stream is closed: {end:?}");
+        assert_eq!(counts(), (1, 0));
+
+        // It is dialled again. What is posted in the learner's name closes no stream, and neither does another message that is refused.
+        let mut stream = streams.recv_timeout(PATIENCE).expect("another stream");
+        node.inbox.receive(vec![claim()], Origin::Request);
+        rig.wait_for("the posted claim", || counts() == (2, 0));
+        for refused in 1..3 {
+            say(&mut stream, &Message { term: Some(0), ..claim() });
+            rig.wait_for("a message on the same stream", || counts() == (2, refused));
+        }
+        assert!(node.status.leader() == node.member_id, "nobody's word ends a leader");
+    }
+}
