@@ -66,7 +66,10 @@ pub(crate) async fn answer(
 
 async fn send(mut json: Json, responder: HttpResponder) {
     let broken = |responder: HttpResponder| {
-        responder.send(failure(&Status::new(Code::Internal, "the answer is not what it says")));
+        let mut response = failure(&Status::new(Code::Internal, "the answer is not what it says"));
+        // As after every other slip.
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        responder.send(response);
     };
     let first = match json.next() {
         Ok(first) => first.unwrap_or_default(),
@@ -99,16 +102,18 @@ pub(crate) struct Broken;
 pub(crate) struct Json {
     encoder: Encoder,
     source: Option<Box<dyn Source>>,
+    /// Bytes of the message that the source has yet to bring.
+    left: usize,
     done: bool,
 }
 
 impl Json {
     pub(crate) fn new(reply: Reply, target: &Target) -> Json {
-        let (encoder, source) = match reply {
-            Reply::Whole(message) => (Encoder::whole(target.response, message), None),
-            Reply::Parts { source, .. } => (Encoder::new(target.response), Some(source)),
+        let (encoder, source, left) = match reply {
+            Reply::Whole(message) => (Encoder::whole(target.response, message), None, 0),
+            Reply::Parts { len, source } => (Encoder::new(target.response), Some(source), len),
         };
-        Json { encoder, source, done: false }
+        Json { encoder, source, left, done: false }
     }
 
     /// The next piece of the text, of [`CHUNK_BYTES`] or a little more except the last; none after it.
@@ -119,11 +124,39 @@ impl Json {
                 Run::Full => break,
                 Run::Done => self.done = true,
                 Run::Hungry => match self.source.as_mut().and_then(|source| source.next(CHUNK_BYTES)) {
-                    Some(piece) => self.encoder.push(piece),
+                    Some(piece) => {
+                        self.left = self.left.checked_sub(piece.len()).ok_or(Broken)?;
+                        self.encoder.push(piece);
+                    }
+                    // Between two fields the text would look whole.
+                    None if self.left > 0 => return Err(Broken),
                     None => self.encoder.finish(),
                 },
             }
         }
         Ok(Some(Bytes::from(out)).filter(|out| !out.is_empty()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::Table;
+    use rpc::{Chunks, Kind};
+
+    #[test]
+    fn an_answer_that_ends_between_two_fields_is_not_whole() {
+        let target = Table::of("/etcdserverpb.KV/Range", Kind::Unary).find("/v3/kv/range").expect("a method");
+        // `more`, then `count`.
+        let fields = [Bytes::from_static(&[0x18, 1]), Bytes::from_static(&[0x20, 5])];
+        let text = |fields: &[Bytes]| {
+            let source: Chunks = fields.iter().cloned().collect();
+            let next = Json::new(Reply::Parts { len: 4, source: Box::new(source) }, &target).next();
+            next.map(|text| text.unwrap_or_default()).ok()
+        };
+        assert_eq!(text(&fields).as_deref(), Some(&br#"{"more":true,"count":"5"}"#[..]));
+        for broken in [&fields[..1], &[], &[fields.clone(), fields.clone()].concat()] {
+            assert_eq!(text(broken), None);
+        }
     }
 }
