@@ -1,4 +1,4 @@
-//! Panics on purpose, in tests only: over a message that asks for one.
+//! Panics on purpose, in tests only: over a message or an answer that asks for one.
 //!
 //! The test below starts a member as a process of its own, which is this test's binary again, and has it panic.
 
@@ -18,6 +18,14 @@ const HALF: &[u8] = b"cairn: an entry is half applied";
 
 fn contains(bytes: &[u8], word: &[u8]) -> bool {
     bytes.len() >= word.len() && bytes.windows(word.len()).any(|window| window == word)
+}
+
+/// Answers that contain this are not encoded.
+const ANSWER: &[u8] = b"cairn: an encoder slips";
+
+/// In the middle of encoding an answer, of which these are some `bytes`.
+pub(crate) fn panic_over_answer(bytes: &[u8]) {
+    assert!(!contains(bytes, ANSWER), "planted in an encoder");
 }
 
 /// In the middle of applying an entry.
@@ -122,9 +130,14 @@ fn ask(stream: &mut UnixStream, request: &[u8]) -> String {
     head + &String::from_utf8_lossy(&body)
 }
 
+/// A call about the key `k`.
+fn about_k(path: &str, more: &str) -> Vec<u8> {
+    let json = format!("{{\"key\":\"{}\"{more}}}", STANDARD.encode("k"));
+    request(&format!("POST /v3/kv/{path}"), "", json.as_bytes())
+}
+
 fn put(value: &[u8]) -> Vec<u8> {
-    let json = format!("{{\"key\":\"{}\",\"value\":\"{}\"}}", STANDARD.encode("k"), STANDARD.encode(value));
-    request("POST /v3/kv/put", "", json.as_bytes())
+    about_k("put", &format!(",\"value\":\"{}\"", STANDARD.encode(value)))
 }
 
 fn panics(stream: &mut UnixStream) -> String {
@@ -161,6 +174,31 @@ fn a_slip_over_a_message_ends_a_connection_and_a_slip_over_state_the_member() {
     member.line_with("its connection is closed");
     assert_eq!(panics(&mut other), "2");
     assert!(ask(&mut other, &put(b"after")).starts_with("HTTP/1.1 200"), "the others are served");
+
+    // Answers: of a read, of a write that is applied, and one that is made while it is sent.
+    let mut contained = 2;
+    let long = [ANSWER, &[b'x'; 500_000]].concat();
+    for (value, call) in [
+        (ANSWER, about_k("range", "")),
+        (ANSWER, about_k("deleterange", ",\"prev_kv\":true")),
+        (&long[..], about_k("range", "")),
+        (&long[..], about_k("deleterange", ",\"prev_kv\":true")),
+    ] {
+        assert!(ask(&mut other, &put(value)).starts_with("HTTP/1.1 200"), "nothing of it is in the answer");
+        let mut one = member.client();
+        one.write_all(&call).expect("sent");
+        let mut answer = Vec::new();
+        // The connection ends. It may be reset.
+        let _ = one.read_to_end(&mut answer);
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(!answer.contains(&STANDARD.encode(ANSWER)[..20]), "{answer}");
+        let line = member.line_with("its connection is closed");
+        assert!(line.contains("planted in an encoder"), "{line}");
+        contained += 1;
+        assert_eq!(panics(&mut other), contained.to_string());
+    }
+    let deleted = ask(&mut other, &about_k("range", ""));
+    assert!(deleted.starts_with("HTTP/1.1 200") && !deleted.contains("kvs"), "the deletion is applied: {deleted}");
 
     // Half applied.
     other.write_all(&put(HALF)).expect("sent");

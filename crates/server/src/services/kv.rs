@@ -131,6 +131,8 @@ fn encode_range(answer: RangeAnswer, header: &ResponseHeader, len: usize, claim:
     if is_whole {
         let mut kvs = answer.kvs;
         while !kvs.encode_next(&mut head, usize::MAX) {}
+        #[cfg(test)]
+        crate::planted::panic_over_answer(&head);
         put_tail(answer.more, answer.count, &mut head);
         return Reply::Whole(held(claim, head.freeze()));
     }
@@ -274,6 +276,8 @@ impl PairsSource {
             0 => self.large.split_to(self.large.len().min(bytes_max)),
             len => self.ready.split_to(len).freeze(),
         };
+        #[cfg(test)]
+        crate::planted::panic_over_answer(&piece);
         (!piece.is_empty()).then_some(piece)
     }
 }

@@ -39,7 +39,12 @@ pub(super) fn unanswered(node: &Node, unread: Unread) -> Status {
 pub(super) fn encode(message: &impl Message) -> Result<Reply, Status> {
     contain(|| match message.encoded_len() {
         len if len > limits::SEND_BYTES_MAX => Err(Status::too_large_to_send(len)),
-        _ => Ok(Reply::Whole(message.encode_to_vec().into())),
+        _ => {
+            let encoded = message.encode_to_vec();
+            #[cfg(test)]
+            crate::planted::panic_over_answer(&encoded);
+            Ok(Reply::Whole(encoded.into()))
+        }
     })?
 }
 
