@@ -176,6 +176,51 @@ func TestSilentSnapshots(t *testing.T) {
 	})
 }
 
+// TestUnreadSnapshots asks for nine snapshots and lets nothing of them through:
+// another client's backup gets the place of one of them.
+func TestUnreadSnapshots(t *testing.T) {
+	onlyOurs(t)
+	server := harness.Start(t, harness.Subject(), "--client-write-timeout=2s")
+	fillValues(t, server, "big/", 128, 32_768)
+	crowd := crowd(t, server.Endpoint(), "/etcdserverpb.Maintenance/Snapshot", &pb.SnapshotRequest{})
+	defer crowd.conn.Close()
+	// The windows of its streams are shut from now on.
+	if _, err := crowd.conn.Write(appendFrame(nil, 4, 0, 0, []byte{0, 4, 0, 0, 0, 0})); err != nil {
+		t.Fatal(err)
+	}
+	crowd.begin(t, 9)
+	await(t, "all places taken", func() bool { return metric(t, server, "etcd_mvcc_db_open_read_transactions", "") == 8 })
+	client := server.Client()
+	backup := func() (int64, error) {
+		reader, err := client.Snapshot(context.Background())
+		if err != nil {
+			return 0, err
+		}
+		defer reader.Close()
+		return io.Copy(io.Discard, reader)
+	}
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+		bytes, err := backup()
+		if err == nil && bytes > 4<<20 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("a backup beside them: %d bytes, %v", bytes, err)
+		}
+	}
+	if ended := metric(t, server, "cairn_snapshots_ended_total", ""); ended != 1 {
+		t.Errorf("%d snapshots were ended for one that wanted a place", ended)
+	}
+	// The others go in the end although nobody wants their places, and what they keep with them.
+	await(t, "the end of the others", func() bool {
+		return metric(t, server, "etcd_mvcc_db_open_read_transactions", "") == 0
+	})
+	if ended := metric(t, server, "cairn_snapshots_ended_total", ""); ended != 8 {
+		t.Errorf("%d of 8 snapshots were ended", ended)
+	}
+	checkAlive(t, server)
+}
+
 // TestJobsNobodyWaitsFor asks for many hashes of the whole store and goes away:
 // what has not begun by then never does, and what has is given up.
 func TestJobsNobodyWaitsFor(t *testing.T) {

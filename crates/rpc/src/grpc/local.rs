@@ -144,6 +144,9 @@ impl LocalStream {
 
     fn poll_reply(&mut self, cx: &mut Context<'_>) -> Poll<Result<Reply, Status>> {
         loop {
+            if self.handler.is_some() && self.bell.poll(cx) {
+                self.drive(|handler, out| handler.ready(out));
+            }
             let before = self.flow.left();
             if let Some(reply) = self.flow.pop() {
                 self.taken_bytes = before.saturating_sub(self.flow.left());
@@ -159,7 +162,7 @@ impl LocalStream {
                 return Poll::Ready(Err(Status::OK));
             }
             // Everything was taken out, so there is room.
-            if self.bell.poll(cx) || std::mem::take(&mut self.starved) {
+            if std::mem::take(&mut self.starved) {
                 self.drive(|handler, out| handler.ready(out));
                 continue;
             }

@@ -35,6 +35,11 @@ impl<'a> Outbound<'a> {
         self.flow.has_room()
     }
 
+    /// Bytes that are queued and have not left.
+    pub fn left_bytes(&self) -> usize {
+        self.flow.left()
+    }
+
     /// Queues a message. Without regard to [`Outbound::has_room`]: a handler that ignores it is not bounded.
     pub fn send(&mut self, message: Bytes) {
         let len = message.len();

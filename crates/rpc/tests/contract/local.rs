@@ -60,6 +60,20 @@ fn unary_calls_are_given_up() {
 }
 
 #[test]
+fn a_handler_hears_of_its_waker_before_all_is_taken() {
+    within(async |echo, seen| {
+        let mut chat = call("Chat").stream(echo).expect("a stream");
+        chat.send("a".into());
+        chat.send("b".into());
+        seen.wakers.lock().expect("not poisoned")[0].wake();
+        assert_eq!(next(&mut chat).await, Ok("a".into()));
+        chat.send("c".into());
+        assert_eq!(next(&mut chat).await, Ok("b".into()));
+        assert_eq!((next(&mut chat).await, next(&mut chat).await), (Ok("ready".into()), Ok("c".into())));
+    });
+}
+
+#[test]
 fn streams_carry_messages_both_ways() {
     within(async |echo, seen| {
         let mut chat = call("Chat").stream(echo).expect("a stream");

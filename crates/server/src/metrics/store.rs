@@ -45,7 +45,12 @@ pub(super) fn write(page: &mut Page, node: &Node) {
     page.gauge(
         "etcd_mvcc_db_open_read_transactions",
         "Snapshots that clients are being sent.",
-        node.snapshots.load(std::sync::atomic::Ordering::Relaxed),
+        node.snapshots.count() as u64,
+    );
+    page.counter(
+        "cairn_snapshots_ended_total",
+        "Snapshots for clients that were ended because their client took nothing.",
+        node.snapshots.ended(),
     );
     operations.lease_ttls.write(page, "etcd_debugging_lease_ttl_total", "Seconds that leases were granted for.");
     node.metrics.reads.write(page);

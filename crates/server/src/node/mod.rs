@@ -62,7 +62,7 @@ use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::observer::{Followers, Link};
 use crate::overload::{Class, Refusals};
-use crate::services::{LateRooms, ProgressStreams, Shares};
+use crate::services::{ClientSnapshots, LateRooms, ProgressStreams, Shares};
 use crate::system::End;
 use crate::tls::Tls;
 use api::etcdserverpb::ResponseHeader;
@@ -148,7 +148,7 @@ pub struct Node {
     /// The memory that clients may make the member hold.
     pub(crate) budget: Arc<Budget>,
     /// Client snapshots being sent.
-    pub(crate) snapshots: AtomicUsize,
+    pub(crate) snapshots: ClientSnapshots,
     inbox: Inbox,
     reads: Reads,
     /// When the log last said that reads wait for the leader.

@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::observer::{self, Link};
 use crate::overload::Class;
-use crate::services::Shares;
+use crate::services::{ClientSnapshots, Shares};
 use crate::system::thread_time;
 use crate::tls::Tls;
 use crate::yield_cpu;
@@ -26,7 +26,7 @@ use peer::{Connector, Listener};
 use replica::Member;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -364,7 +364,7 @@ pub(crate) fn start_on(
         stopping: AtomicBool::new(false),
         opening,
         budget: Budget::new(config.transport.held_bytes_max, config.request_timeout()),
-        snapshots: AtomicUsize::new(0),
+        snapshots: ClientSnapshots::new(config.transport.write_timeout),
         auth,
         audit,
         inbox: Inbox::default(),

@@ -32,6 +32,7 @@ mod requests;
 mod rooms;
 mod shares;
 mod snapshot;
+mod snapshot_places;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -45,6 +46,7 @@ pub(crate) use methods::METHODS;
 pub(crate) use progress::ProgressStreams;
 pub(crate) use rooms::LateRooms;
 pub(crate) use shares::Shares;
+pub(crate) use snapshot::ClientSnapshots;
 pub(crate) use watch::run_progress;
 
 use crate::door::Door;

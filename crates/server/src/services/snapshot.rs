@@ -1,17 +1,18 @@
 //! `Maintenance.Snapshot`: the data as an etcd backend file, or what it has more than an earlier one, followed by its SHA-256.
 
 use super::reply::unanswered;
+use super::snapshot_places::{Place, Places};
 use crate::auth::Permitted;
 use crate::auth::rules::Root;
 use crate::node::Node;
 use api::etcdserverpb::{SnapshotRequest, SnapshotResponse};
-use api::{Code, Error, Message, limits};
+use api::{Code, Error, Message};
 use bytes::Bytes;
 use contain::lock;
 use rpc::{Address, Outbound, Status, StreamCall, StreamHandler, StreamWaker};
 use sha2::{Digest, Sha256};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 use store::Image;
 use store::increment::Since;
@@ -30,15 +31,16 @@ pub(super) struct Snapshot {
     node: Arc<Node>,
     waker: StreamWaker,
     planned: Planned,
-    image: Option<Sending>,
     /// What the client has already, if it asked for what came after.
     since: Option<Since>,
     /// Taken once the caller is permitted, so that a client without permission cannot take the places of others.
-    _place: Place,
+    place: Arc<Place<Sending>>,
     began: Instant,
     client: Address,
-    is_sent: bool,
 }
+
+/// The snapshots that clients are being sent.
+pub(crate) type ClientSnapshots = Places<Sending>;
 
 /// A line about a snapshot.
 fn tell(text: &str, client: Address, bytes: u64, took: Option<Duration>) {
@@ -55,45 +57,36 @@ fn tell(text: &str, client: Address, bytes: u64, took: Option<Duration>) {
 }
 
 impl Drop for Snapshot {
-    /// The client has gone, or the data could not be read.
     fn drop(&mut self) {
-        if let Some(sending) = self.image.as_ref().filter(|_| !self.is_sent) {
-            logging::warn(
-                "the database snapshot was not sent to its end",
-                &[
-                    ("total-bytes", sending.total.into()),
-                    ("remaining-bytes", sending.remaining.into()),
-                    ("remote-addr", Value::Shown(&self.client)),
-                ],
-            );
-        }
+        self.node.snapshots.leave(&self.place);
     }
 }
 
-/// One of the [`limits::SNAPSHOTS_MAX`] places for snapshots that are sent at the same time.
-struct Place(Arc<Node>);
-
-impl Place {
-    /// A place, if one is free.
-    fn take(node: &Arc<Node>) -> Option<Place> {
-        let more = |taken: usize| (taken < limits::SNAPSHOTS_MAX).then_some(taken.saturating_add(1));
-        let taken = node.snapshots.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        taken.is_ok().then(|| Place(node.clone()))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.snapshots.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-struct Sending {
+/// A snapshot that is planned and not sent to its end.
+pub(crate) struct Sending {
     image: Image,
     hash: Sha256,
     total: u64,
     remaining: u64,
     rest: Bytes,
+    client: Address,
+    is_sent: bool,
+}
+
+impl Drop for Sending {
+    /// The client has gone or takes nothing, or the data could not be read.
+    fn drop(&mut self) {
+        if !self.is_sent {
+            logging::warn(
+                "the database snapshot was not sent to its end",
+                &[
+                    ("total-bytes", self.total.into()),
+                    ("remaining-bytes", self.remaining.into()),
+                    ("remote-addr", Value::Shown(&self.client)),
+                ],
+            );
+        }
+    }
 }
 
 impl Snapshot {
@@ -107,17 +100,17 @@ impl Snapshot {
             compact_revision: since.compact_revision,
             start: since.start,
         });
-        let place = Place::take(node).ok_or(Error::TooManyRequests)?;
+        let waker = Waker::from(Arc::new(call.waker.clone()));
+        let client = call.peer.address;
+        let place = node.snapshots.take(client, waker, Instant::now()).ok_or(Error::TooManyRequests)?;
         let snapshot = Snapshot {
             node: node.clone(),
             waker: call.waker,
             planned: Planned::default(),
-            image: None,
             since,
-            _place: place,
+            place,
             began: Instant::now(),
-            client: call.peer.address,
-            is_sent: false,
+            client,
         };
         if snapshot.plan() { Ok(snapshot) } else { Err(Error::TooManyRequests.into()) }
     }
@@ -138,28 +131,48 @@ impl Snapshot {
     }
 
     fn pump(&mut self, out: &mut Outbound<'_>) -> Result<(), Status> {
+        let mut seat = self.place.seat();
+        if let Some(idle) = seat.ended() {
+            let why = format!("the client of the snapshot took nothing of it for {} s", idle.as_secs());
+            return Err(Status::new(Code::ResourceExhausted, why));
+        }
         if let Some(planned) = lock(&self.planned).take() {
             let image = planned?;
-            let remaining = image.len();
-            tell("sending database snapshot to client", self.client, remaining, None);
-            self.image = Some(Sending { image, hash: Sha256::new(), total: remaining, remaining, rest: Bytes::new() });
+            let (total, client) = (image.len(), self.client);
+            tell("sending database snapshot to client", client, total, None);
+            let (hash, rest) = (Sha256::new(), Bytes::new());
+            seat.snapshot = Some(Sending { image, hash, total, remaining: total, rest, client, is_sent: false });
         }
-        let Some(sending) = &mut self.image else { return Ok(()) };
+        let Some(sending) = &mut seat.snapshot else { return Ok(()) };
         for _ in 0..BLOBS_PER_TURN {
             if !out.has_room() {
-                return Ok(());
+                break;
             }
             if !sending.send_blob(self.since.is_some(), out) {
                 let took = self.began.elapsed();
                 self.node.metrics.disk.snapshot.observe(took);
-                self.is_sent = true;
+                sending.is_sent = true;
                 tell("successfully sent database snapshot to client", self.client, sending.total, Some(took));
+                seat.snapshot = None;
+                drop(seat);
+                // What is queued needs no place.
+                self.node.snapshots.leave(&self.place);
                 return Ok(());
             }
         }
-        self.waker.wake();
+        // A stream within the process may not be called again before its client has taken something, room or not.
+        let left = (sending.remaining, out.left_bytes());
+        seat.waits(left, Instant::now());
+        if out.has_room() {
+            self.waker.wake();
+        }
         Ok(())
     }
+}
+
+/// Looks after the snapshots that clients take nothing of.
+pub(super) fn look(node: &Node) {
+    node.snapshots.look(Instant::now());
 }
 
 /// What came after `since`.

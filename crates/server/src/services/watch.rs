@@ -196,7 +196,8 @@ impl StreamHandler for Watch {
 /// How many pauses lie between two times at which memory is asked for again that was refused.
 const LATE_PAUSES: u32 = 20;
 
-/// Sends progress notifications to streams until the member stops, and asks again for memory for those that were refused it.
+/// Sends progress notifications to streams until the member stops, asks again for memory for those that were refused it, and looks
+/// after snapshots that clients take nothing of.
 pub(crate) fn run_progress(node: &Arc<Node>) {
     let pause = Duration::from_millis(50);
     let mut waited = Duration::ZERO;
@@ -207,6 +208,7 @@ pub(crate) fn run_progress(node: &Arc<Node>) {
         pauses = pauses.wrapping_add(1);
         if pauses.is_multiple_of(LATE_PAUSES) {
             LateRooms::fire(node);
+            super::snapshot::look(node);
         }
         if waited >= node.config.watch_progress_interval {
             waited = Duration::ZERO;

@@ -7,6 +7,7 @@ mod memory;
 mod roles;
 mod rules;
 mod sharing;
+mod snapshots;
 mod space;
 mod waiting;
 mod watching;
