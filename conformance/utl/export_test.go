@@ -1,6 +1,8 @@
 package utl
 
 import (
+	"encoding/json"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,6 +10,7 @@ import (
 	"time"
 
 	"cairn.dev/conformance/harness"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // giveBack is a member of etcd on what a stopped member of Cairn was exported
@@ -38,6 +41,9 @@ func TestExport(t *testing.T) {
 				// See settle: a start forgets it.
 				delete(want.hashes, want.first)
 			}
+			founded := withNewIDs(t, from, harness.Etcd)
+			founded.Run()
+			compareFounded(t, want, founded)
 			to := giveBack(t, from)
 			to.Run()
 			settle(t, to)
@@ -59,6 +65,120 @@ func TestExport(t *testing.T) {
 			again.Run()
 			compare(t, after, observe(t, again))
 		})
+	}
+}
+
+// withNewIDs is a member of etcd in a cluster of its own with what a stopped
+// member of Cairn has: our tool saves it, etcd's restores it. It is not started.
+func withNewIDs(t *testing.T, from *harness.Server, kind harness.Kind) *harness.Server {
+	t.Helper()
+	file, said := saveStopped(t, from.DataDir)
+	t.Log(said)
+	to := harness.Prepare(t, kind, filepath.Join(t.TempDir(), "founded"))
+	to.Name = "founded"
+	result := harness.Command{Path: harness.Tool(t, "etcdutl"), Args: []string{
+		"snapshot", "restore", file, "--data-dir", to.DataDir, "--name", to.Name, "--initial-cluster", to.Name + "=" + to.PeerURL(),
+		"--initial-advertise-peer-urls", to.PeerURL(), "--initial-cluster-token", "founded",
+	}}.Run(t)
+	if result.Code != 0 {
+		t.Fatal(result)
+	}
+	return to
+}
+
+// compareFounded checks that a running member has all that another one had, and
+// is a member of another cluster, alone in it.
+func compareFounded(t *testing.T, want state, founded *harness.Server) {
+	t.Helper()
+	got := observe(t, founded)
+	compare(t, want, got)
+	if want.header.ClusterId == got.header.ClusterId || want.header.MemberId == got.header.MemberId {
+		t.Errorf("the same member or cluster: %v", got.header)
+	}
+	alone(t, founded, got.header.MemberId)
+}
+
+// alone checks that a member is the only one, and that it can be written to.
+func alone(t *testing.T, member *harness.Server, id uint64) {
+	t.Helper()
+	client, ctx := member.Client(), harness.Context(t)
+	members, err := client.MemberList(ctx)
+	if err != nil || len(members.Members) != 1 || members.Members[0].ID != id {
+		t.Errorf("members %v, not %x alone: %v", members, id, err)
+	}
+	if _, err := client.Put(ctx, "after", "the move"); err != nil {
+		t.Error(err)
+	}
+}
+
+// What one of three members was exported to starts alone with etcd's
+// --force-new-cluster, as the same member with all data. EARLIER=1: under etcd
+// 3.6 as well, after a downgrade.
+func TestExportForced(t *testing.T) {
+	kinds := []harness.Kind{harness.Etcd}
+	if os.Getenv("EARLIER") != "" {
+		kinds = append(kinds, harness.Etcd36)
+	}
+	for _, kind := range kinds {
+		t.Run(string(kind), func(t *testing.T) {
+			cluster := harness.StartCluster(t, harness.Cairn, 3, nil, "--snapshot-count=100")
+			from := cluster.Members[0]
+			write(t, from.Client(), 10)
+			if kind == harness.Etcd36 {
+				downgrade(t, cluster)
+			}
+			settle(t, from)
+			want := observe(t, from)
+			for _, member := range cluster.Members {
+				member.Stop()
+			}
+			founded := withNewIDs(t, from, kind)
+			founded.Run()
+			compareFounded(t, want, founded)
+
+			to := inPlaceOf(t, from, kind, filepath.Join(t.TempDir(), "etcd"), "--force-new-cluster")
+			t.Log(run(t, "export", "--data-dir", from.DataDir, "--to", to.DataDir))
+			to.Run()
+			got := observe(t, to)
+			compare(t, want, got)
+			if want.header.ClusterId != got.header.ClusterId || want.header.MemberId != got.header.MemberId {
+				t.Errorf("another member: %v, not %v", got.header, want.header)
+			}
+			alone(t, to, want.header.MemberId)
+			// It stays alone without the flag.
+			after := observe(t, to)
+			to.Stop()
+			to.SetFlags()
+			to.Run()
+			compare(t, after, observe(t, to))
+			alone(t, to, want.header.MemberId)
+		})
+	}
+}
+
+// downgrade lowers a cluster to the release before, and waits until all members
+// have their storage's version of it.
+func downgrade(t *testing.T, cluster *harness.Cluster) {
+	t.Helper()
+	if _, err := cluster.Client().Downgrade(harness.Context(t), clientv3.DowngradeEnable, "3.6.0"); err != nil {
+		t.Fatal(err)
+	}
+	for _, member := range cluster.Members {
+		var seen struct{ Etcdcluster, Storage string }
+		for deadline := time.Now().Add(time.Minute); seen.Etcdcluster != "3.6.0" || seen.Storage != "3.6.0"; time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s has versions %v", member.Name, seen)
+			}
+			response, err := http.Get(member.URL("/version"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = json.NewDecoder(response.Body).Decode(&seen)
+			response.Body.Close()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 }
 
