@@ -1,12 +1,19 @@
 package cluster
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"cairn.dev/conformance/harness"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -43,6 +50,11 @@ func TestSnapshotsOfBothKinds(t *testing.T) {
 	if !strings.Contains(theirs.Log(), "applied snapshot") {
 		t.Errorf("no image came:\n%s", theirs.LogTail())
 	}
+	newInsider(t, cluster).same("an image of Cairn's")
+	theirs.Stop()
+	inTools(t, theirs, ours)
+	theirs.Run()
+	alike(t, cluster)
 	// Another member of Cairn gets what Cairn's members send to each other.
 	settled()
 	more := cluster.Add(harness.Context(t), ours.Client(), harness.Cairn)
@@ -64,6 +76,217 @@ func TestSnapshotsOfBothKinds(t *testing.T) {
 	if err != nil || len(alarms.Alarms) != 0 {
 		t.Errorf("alarms: %v, %v", alarms, err)
 	}
+	kinds(t, cluster)
+}
+
+// inTools asks etcd's own tools about the database of a stopped member, and
+// another member about the same revision.
+func inTools(t *testing.T, stopped, running *harness.Server) {
+	t.Helper()
+	// They write to what they look at.
+	content, err := os.ReadFile(filepath.Join(stopped.DataDir, "member", "snap", "db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "db")
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(into any, words ...string) {
+		t.Helper()
+		result := harness.Command{Path: harness.Tool(t, "etcdutl"), Args: append(words, file, "-w", "json")}.Run(t)
+		if err := json.Unmarshal([]byte(result.Stdout), into); err != nil || result.Code != 0 {
+			t.Fatalf("etcdutl %v: %v, %+v", words, err, result)
+		}
+	}
+	var status struct {
+		Revision int64
+		TotalKey int64
+		Version  string
+	}
+	var hash struct {
+		Hash                          uint32
+		HashRevision, CompactRevision int64
+	}
+	ask(&status, "snapshot", "status")
+	ask(&hash, "hashkv")
+	client, ctx := running.Client(), harness.Context(t)
+	all, err := client.Get(ctx, "\x00", clientv3.WithFromKey(), clientv3.WithCountOnly())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status.Revision != all.Header.Revision || status.TotalKey != all.Count || status.Version != "3.7.0" {
+		t.Errorf("snapshot status: %+v; the cluster has %d keys at revision %d", status, all.Count, all.Header.Revision)
+	}
+	wanted, err := client.HashKV(ctx, running.Endpoint(), hash.HashRevision)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if hash.HashRevision != all.Header.Revision || hash.Hash != wanted.Hash || hash.CompactRevision != wanted.CompactRevision {
+		t.Errorf("hashkv: %+v; the cluster has %v", hash, wanted)
+	}
+}
+
+// kinds checks what members of Cairn know of the kinds of all others.
+func kinds(t *testing.T, cluster *harness.Cluster) {
+	t.Helper()
+	for _, member := range cluster.Members {
+		if member.Kind != harness.Cairn {
+			continue
+		}
+		var wanted []string
+		for _, other := range cluster.Members {
+			if other == member {
+				continue
+			}
+			status, err := other.Client().Status(harness.Context(t), other.Endpoint())
+			if err != nil {
+				t.Fatal(err)
+			}
+			is := 0
+			if other.Kind == harness.Cairn {
+				is = 1
+			}
+			wanted = append(wanted, fmt.Sprintf("cairn_peer_is_cairn{Remote=\"%x\"} %d", status.Header.MemberId, is))
+		}
+		slices.Sort(wanted)
+		var found []string
+		for deadline := time.Now().Add(20 * time.Second); !slices.Equal(found, wanted); time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: %q, not %q", member.Name, found, wanted)
+			}
+			found = nil
+			_, text := get(t, member.URL("/metrics"))
+			for line := range strings.Lines(text) {
+				if strings.HasPrefix(line, "cairn_peer_is_cairn{") {
+					found = append(found, strings.TrimSpace(line))
+				}
+			}
+			slices.Sort(found)
+		}
+	}
+}
+
+// What is under way in the cluster is in the images of both kinds: an alarm,
+// and a downgrade. Who was sent one shows and heeds them, keeps them through a
+// kill, and as leader goes on with them. Cairn is sent one as a new member, etcd
+// as one that lags: a new one of 3.7 does not start while a downgrade is under way.
+func TestSnapshotsUnderAlarm(t *testing.T) {
+	t.Parallel()
+	// A member can be added although another one is stopped.
+	cluster := harness.StartCluster(t, harness.Etcd, 3, nil, append(slices.Clone(trimming[:2]), "--strict-reconfig-check=false")...)
+	lead(t, cluster, 0)
+	etcd, behind := cluster.Members[0], cluster.Members[2]
+	behind.Stop()
+	fill(t, cluster.Client(0), "first")
+	if _, err := cluster.Client(0).Downgrade(harness.Context(t), clientv3.DowngradeEnable, "3.6.0"); err != nil {
+		t.Fatal(err)
+	}
+	alarm(t, etcd, pb.AlarmRequest_ACTIVATE)
+	ours := cluster.Add(harness.Context(t), cluster.Client(0), harness.Cairn)
+	// It may ask either of the others who the members are.
+	follower := cluster.Client(1)
+	for known, deadline := 0, time.Now().Add(20*time.Second); known < len(cluster.Members); time.Sleep(20 * time.Millisecond) {
+		members, err := follower.MemberList(harness.Context(t), clientv3.WithSerializable())
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("member 1 knows of %v, %v", members, err)
+		}
+		known = len(members.Members)
+	}
+	ours.Run()
+	if !strings.Contains(ours.Log(), "installed the database of an etcd member") {
+		t.Errorf("no image came:\n%s", ours.LogTail())
+	}
+	// The version is lowered only once all members have been asked for theirs.
+	shows(t, cluster, ours, etcd, "3.7.0")
+	ours.Kill()
+	ours.Run()
+	shows(t, cluster, ours, etcd, "3.7.0")
+
+	lead(t, &harness.Cluster{Members: running(cluster)}, 2)
+	from := len(behind.Log())
+	behind.Run()
+	said(t, behind, from, "applied snapshot")
+	clusterVersion(t, cluster.Members, "3.6.0")
+	shows(t, cluster, behind, etcd, "3.6.0")
+	shows(t, cluster, ours, etcd, "3.6.0")
+	behind.Kill()
+	behind.Run()
+	shows(t, cluster, behind, etcd, "3.6.0")
+
+	if _, err := behind.Client().Downgrade(harness.Context(t), clientv3.DowngradeCancel, ""); err != nil {
+		t.Fatal(err)
+	}
+	alarm(t, behind, pb.AlarmRequest_DEACTIVATE)
+	clusterVersion(t, cluster.Members, "3.7.0")
+	fill(t, behind.Client(), "second")
+	newInsider(t, cluster).same("the end of the alarm and the downgrade")
+}
+
+// running are the members of a cluster that run.
+func running(cluster *harness.Cluster) []*harness.Server {
+	var all []*harness.Server
+	for _, member := range cluster.Members {
+		if member.Running() {
+			all = append(all, member)
+		}
+	}
+	return all
+}
+
+// alarm activates NOSPACE of a member, or ends it on all.
+func alarm(t *testing.T, member *harness.Server, action pb.AlarmRequest_AlarmAction) {
+	t.Helper()
+	ctx, client := harness.Context(t), pb.NewMaintenanceClient(member.Conn())
+	request := &pb.AlarmRequest{Action: action, Alarm: pb.AlarmType_NOSPACE}
+	if action == pb.AlarmRequest_ACTIVATE {
+		status, err := client.Status(ctx, &pb.StatusRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.MemberID = status.Header.MemberId
+		_, err = client.Alarm(ctx, request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	active, err := client.Alarm(ctx, &pb.AlarmRequest{})
+	for _, one := range active.GetAlarms() {
+		request.MemberID = one.MemberID
+		_, ended := client.Alarm(ctx, request)
+		err = errors.Join(err, ended)
+	}
+	if err != nil || len(active.Alarms) != 1 {
+		t.Fatalf("alarms %v, %v", active, err)
+	}
+}
+
+// shows checks that a member knows of the alarm of another one and of the
+// downgrade, and that all that run are alike.
+func shows(t *testing.T, cluster *harness.Cluster, member, full *harness.Server, version string) {
+	t.Helper()
+	ctx, client := harness.Context(t), member.Client()
+	owner, err := full.Client().Status(ctx, full.Endpoint())
+	if err != nil {
+		t.Fatal(err)
+	}
+	alarms, err := client.AlarmList(ctx)
+	if err != nil || len(alarms.Alarms) != 1 || alarms.Alarms[0].Alarm != pb.AlarmType_NOSPACE || alarms.Alarms[0].MemberID != owner.Header.MemberId {
+		t.Errorf("%s: alarms %v, %v", member.Kind, alarms, err)
+	}
+	status, err := client.Status(ctx, member.Endpoint())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !status.DowngradeInfo.GetEnabled() || status.DowngradeInfo.GetTargetVersion() != "3.6.0" || status.StorageVersion != version ||
+		!strings.Contains(fmt.Sprint(status.Errors), "NOSPACE") {
+		t.Errorf("%s: %v", member.Kind, status)
+	}
+	if _, err := client.Put(ctx, "any", "x"); !errors.Is(err, rpctypes.ErrNoSpace) {
+		t.Errorf("%s: a put under the alarm: %v", member.Kind, err)
+	}
+	newInsider(t, &harness.Cluster{Members: running(cluster)}).same("an alarm and a downgrade")
 }
 
 // expire waits for a lease to end on all members: its leader revokes it.
