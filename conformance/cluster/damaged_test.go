@@ -16,6 +16,8 @@ import (
 	"cairn.dev/conformance/harness"
 	bolt "go.etcd.io/bbolt"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
 )
 
 // marker is in a value that is to be damaged.
@@ -219,6 +221,69 @@ func TestDamagedImages(t *testing.T) {
 	alike(t, cluster)
 	if _, err := os.Stat(filepath.Join(ours.DataDir, "member", "image")); !os.IsNotExist(err) {
 		t.Errorf("something of the images is left: %v", err)
+	}
+}
+
+// The database of a genuine etcd 3.5 in place of an image is refused for its
+// version, by a member that has nothing yet and by one that lags, and nothing of
+// it is installed. EARLIER=1: its server takes minutes to build.
+func TestImageOfEarlier(t *testing.T) {
+	if os.Getenv("EARLIER") == "" {
+		t.Skip("EARLIER=1 builds etcd 3.5 and runs this")
+	}
+	t.Parallel()
+	earlier := harness.Start(t, harness.Etcd35)
+	fill(t, earlier.Client(), "earlier")
+	earlier.Stop()
+	database, err := os.ReadFile(filepath.Join(earlier.DataDir, "member", "snap", "db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cluster, ours, tamper := trimmed(t, filepath.Join(t.TempDir(), "data"))
+	etcd, client := cluster.Members[0], cluster.Client(0)
+	image := damage{
+		what: "the database of etcd 3.5",
+		says: "another version of etcd than 3.6 and 3.7: its storage version is none, its cluster's version `3.5.0`",
+		change: announced(t, func(message, _ []byte) []byte {
+			// Another entry than the message's is refused before anybody looks at the version.
+			var sent raftpb.Message
+			if err := proto.Unmarshal(message, &sent); err != nil {
+				t.Error(err)
+			}
+			index := binary.BigEndian.AppendUint64(nil, sent.GetSnapshot().GetMetadata().GetIndex())
+			return changed(t, database, func(tx *bolt.Tx) error { return tx.Bucket([]byte("meta")).Put([]byte("consistent_index"), index) })
+		}),
+	}
+	for _, fresh := range []bool{true, false} {
+		from, before := len(ours.Log()), ""
+		if !fresh {
+			before = fmt.Sprintf(`"revision":%d,`, revisionOf(t, ours))
+			ours.Stop()
+			fill(t, client, "later")
+			forget(etcd)
+		}
+		held, release := make(chan struct{}), make(chan struct{})
+		tamper.await(image, damage{"an image that waits", "", func(body io.Reader) io.Reader {
+			close(held)
+			return io.MultiReader(waiting{release}, body)
+		}})
+		started := make(chan error)
+		go func() { started <- ours.TryRun(2 * time.Minute) }()
+		within(t, held, ours)
+		said(t, ours, from, image.says)
+		said(t, ours, from, before)
+		if log := ours.Log()[from:]; strings.Contains(log, "installed the database of an etcd member") || !strings.Contains(log, "failed to save incoming database snapshot") {
+			t.Errorf("it was installed:\n%s", ours.LogTail())
+		}
+		close(release)
+		if err := <-started; err != nil {
+			t.Fatal(err)
+		}
+		level(t, etcd, ours)
+		got, err := ours.Client().Get(harness.Context(t), "earlier/", clientv3.WithPrefix(), clientv3.WithSerializable())
+		if err != nil || got.Count != 0 {
+			t.Errorf("keys of the other database: %v, %v", got, err)
+		}
 	}
 }
 

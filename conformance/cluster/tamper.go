@@ -113,6 +113,11 @@ func (failing) Read([]byte) (int, error) { return 0, errors.New("the connection 
 
 // whole changes a body that is read whole before: its image, after the message.
 func whole(t testing.TB, change func(image []byte) []byte) func(io.Reader) io.Reader {
+	return announced(t, func(_, image []byte) []byte { return change(image) })
+}
+
+// announced is whole for a change that looks at the leader's message.
+func announced(t testing.TB, change func(message, image []byte) []byte) func(io.Reader) io.Reader {
 	return func(body io.Reader) io.Reader {
 		all, err := io.ReadAll(body)
 		if err != nil || len(all) < 8 {
@@ -123,28 +128,31 @@ func whole(t testing.TB, change func(image []byte) []byte) func(io.Reader) io.Re
 			t.Errorf("a body of %d bytes, with a message to byte %d", len(all), head)
 			return failing{}
 		}
-		return io.MultiReader(bytes.NewReader(all[:head]), bytes.NewReader(change(bytes.Clone(all[head:]))))
+		return io.MultiReader(bytes.NewReader(all[:head]), bytes.NewReader(change(all[8:head], bytes.Clone(all[head:]))))
 	}
 }
 
 // inBolt changes what is in the buckets of an image.
 func inBolt(t testing.TB, change func(*bolt.Tx) error) func(io.Reader) io.Reader {
-	return whole(t, func(image []byte) []byte {
-		path := filepath.Join(t.TempDir(), "db")
-		if err := os.WriteFile(path, image, 0o600); err != nil {
-			t.Error(err)
-		}
-		db, err := bolt.Open(path, 0o600, nil)
-		if err == nil {
-			err = errors.Join(db.Update(change), db.Close())
-		}
-		if err != nil {
-			t.Error(err)
-		}
-		image, err = os.ReadFile(path)
-		if err != nil {
-			t.Error(err)
-		}
-		return image
-	})
+	return whole(t, func(image []byte) []byte { return changed(t, image, change) })
+}
+
+// changed is a database after a change.
+func changed(t testing.TB, image []byte, change func(*bolt.Tx) error) []byte {
+	path := filepath.Join(t.TempDir(), "db")
+	if err := os.WriteFile(path, image, 0o600); err != nil {
+		t.Error(err)
+	}
+	db, err := bolt.Open(path, 0o600, nil)
+	if err == nil {
+		err = errors.Join(db.Update(change), db.Close())
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	image, err = os.ReadFile(path)
+	if err != nil {
+		t.Error(err)
+	}
+	return image
 }
