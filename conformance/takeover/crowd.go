@@ -79,6 +79,9 @@ type crowd struct {
 	renewed map[string]time.Time
 	seen    [watchers][]event
 
+	// accounts are the users and roles that one of the writers changes.
+	accounts accounts
+
 	// record is what the clients of the audit were told.
 	record *audit.Record
 	load   *audit.Load
@@ -144,8 +147,9 @@ func gather(s *stage) *crowd {
 		writer := own()
 		c.group.Go(func() { c.write(writing, writer, number) })
 	}
-	leases, keeper, compacting := own(), own(), own()
+	leases, keeper, compacting, administrator := own(), own(), own(), own()
 	c.group.Go(func() { c.lend(writing, leases) })
+	c.group.Go(func() { c.administer(writing, administrator) })
 	revisions := int64(kept)
 	if c.rough() {
 		revisions = keptRough
@@ -359,6 +363,7 @@ func (c *crowd) finish(s *stage) {
 	c.leave()
 	c.watching.Wait()
 	c.judge(own, last.Header.Revision)
+	c.judgeAccounts()
 	for _, one := range append(c.clients, own) {
 		one.Close()
 	}
