@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -151,8 +152,35 @@ func (c *Cluster) announce(kind Kind, add func(urls []string) error) *Server {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
+	for number, member := range c.Members {
+		if member != server && member.Running() {
+			c.awaitKnown(number, server.PeerURL())
+		}
+	}
 	server.SetFlags(c.MemberFlags("existing")...)
 	return server
+}
+
+// awaitKnown waits a little until a member knows of another one. The new one may
+// ask any member who belongs to the cluster, and does not start unless it is
+// told of itself. A member that does not answer is not waited for.
+func (c *Cluster) awaitKnown(number int, peerURL string) {
+	c.t.Helper()
+	client := c.Client(number)
+	ctx, cancel := context.WithTimeout(c.t.Context(), 5*time.Second)
+	defer cancel()
+	for ctx.Err() == nil {
+		members, err := client.MemberList(ctx, clientv3.WithSerializable())
+		if err != nil {
+			return
+		}
+		for _, member := range members.Members {
+			if slices.Contains(member.PeerURLs, peerURL) {
+				return
+			}
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
 }
 
 // Client is a client of the given members (all if none is named), closed when
