@@ -73,7 +73,10 @@ func TestExport(t *testing.T) {
 func withNewIDs(t *testing.T, from *harness.Server, kind harness.Kind) *harness.Server {
 	t.Helper()
 	file, said := saveStopped(t, from.DataDir)
-	t.Log(said)
+	version := map[harness.Kind]string{harness.Etcd: "3.7.0", harness.Etcd36: "3.6.0"}[kind]
+	if !strings.Contains(said, "\nServer version "+version+"\n") {
+		t.Errorf("it is of %s, but the command says %q", version, said)
+	}
 	to := harness.Prepare(t, kind, filepath.Join(t.TempDir(), "founded"))
 	to.Name = "founded"
 	result := harness.Command{Path: harness.Tool(t, "etcdutl"), Args: []string{

@@ -10,7 +10,7 @@ use disk::data_dir::{self, DataDirError};
 use disk::{Disk, File, Mode, OsDisk};
 use std::path::Path;
 use std::sync::Arc;
-use store::{Applier, Response, Sink};
+use store::{Applier, Response, Sink, image};
 
 /// Bytes of the database written at once.
 pub(crate) const PIECE_BYTES: usize = 1 << 20;
@@ -30,6 +30,8 @@ pub struct Saved {
     pub uncommitted: u64,
     /// Bytes of the database.
     pub bytes: u64,
+    /// Its version of etcd; empty if it is from before databases said theirs.
+    pub version: String,
 }
 
 /// Gives `write` the database of a stopped member piece by piece. Nothing in its directory is changed; `scratch`, an empty directory, takes
@@ -79,7 +81,8 @@ pub fn save(
         write(&piece)?;
     }
     let (member_id, cluster_id) = (identity.node_id(), identity.cluster_id());
-    Ok(Saved { member_id, cluster_id, revision, index, uncommitted: last.saturating_sub(index), bytes })
+    let version = image::storage_version(&opened.store.cluster_version()).unwrap_or_default().into();
+    Ok(Saved { member_id, cluster_id, revision, index, uncommitted: last.saturating_sub(index), bytes, version })
 }
 
 /// The last entry that is known to be committed. A member that votes alone commits whatever its log has.

@@ -127,16 +127,16 @@ fn save(context: &Context) -> Outcome {
     let saved = write_whole(context, &mut signals, (part, target), "snapshot interrupted", move |scratch, write| {
         etcd_import::save(&data_dir, wal_dir.as_deref(), scratch, write)
     })?;
-    let etcd_import::Saved { member_id, cluster_id, revision, index, uncommitted, .. } = saved;
+    let etcd_import::Saved { member_id, cluster_id, revision, index, uncommitted, version, .. } = saved;
     let more = match uncommitted {
         0 => String::new(),
         1 => "; 1 entry after it is not known to be committed, and not in the file".into(),
         count => format!("; {count} entries after it are not known to be committed, and not in the file"),
     };
+    let version = if version.is_empty() { version } else { format!("Server version {version}\n") };
     let text = format!(
-        "Snapshot saved at {file}\nServer version {}\n\
+        "Snapshot saved at {file}\n{version}\
          member {member_id:x} of cluster {cluster_id:x}: revision {revision}, entry {index} of the log{more}\n",
-        api::version::STORAGE
     );
     print::out(&raw::bytes(&text))
 }
