@@ -71,6 +71,9 @@ pub struct Metrics {
     pub(crate) images_that_differ: AtomicU64,
     /// Databases of etcd members for which the sender's hash could not be had.
     pub(crate) images_not_compared: AtomicU64,
+    /// Bytes that have come of the database of an etcd member, and bytes that are in the store's files of what was made of it.
+    pub(crate) image_received_bytes: AtomicU64,
+    pub(crate) image_taken_bytes: AtomicU64,
     /// Read indexes that nobody answered in time.
     pub slow_read_indexes: AtomicU64,
     /// Read indexes that a change of leader made void.

@@ -76,6 +76,14 @@ pub(super) fn write(page: &mut Page, node: &Node) {
     for (reason, count) in [("differs", &metrics.images_that_differ), ("not-compared", &metrics.images_not_compared)] {
         page.labelled("cairn_images_refused_total", &[("reason", reason)], load(count));
     }
+    page.family(
+        "cairn_image_bytes",
+        "gauge",
+        "The database of an etcd member that is being received: bytes that have come, and bytes of the store made of it that are taken; 0 when there is none.",
+    );
+    for (step, count) in [("received", &metrics.image_received_bytes), ("taken", &metrics.image_taken_bytes)] {
+        page.labelled("cairn_image_bytes", &[("step", step)], load(count));
+    }
     page.family("cairn_build_info", "gauge", "Cairn's own version.");
     page.labelled("cairn_build_info", &[("version", version::CAIRN)], 1);
     metrics.clients.write(page);

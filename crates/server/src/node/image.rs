@@ -13,9 +13,11 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use telemetry::logging::{self, Value};
 
+/// So often the log says how much has come.
+const TELL_INTERVAL: Duration = Duration::from_secs(5);
 /// The free bytes of the disk are looked at after so many.
 const LOOK_BYTES: u64 = 16 << 20;
 /// Bytes of the disk that must stay free: the Raft log goes on meanwhile.
@@ -34,6 +36,7 @@ pub(super) struct ReceivingImage {
     back: WriteBack,
     bytes: u64,
     looked_at: u64,
+    told: Instant,
 }
 
 /// Removes what a member that was killed while it received an image has left.
@@ -55,7 +58,8 @@ impl ReceivingImage {
         // Of mode 0600.
         let file = OsDisk::default().open(&dir.join("db"), Mode::Create).map_err(told)?;
         let (began, back) = (Instant::now(), WriteBack::default());
-        let image = ReceivingImage { node, from, urls, began, dir, file: Some(file), back, bytes: 0, looked_at: 0 };
+        let file = Some(file);
+        let image = ReceivingImage { node, from, urls, began, dir, file, back, bytes: 0, looked_at: 0, told: began };
         image.check_space(0)?;
         Ok(image)
     }
@@ -74,10 +78,19 @@ impl ReceivingImage {
     fn told(&self, error: impl std::fmt::Display) -> String {
         format!("`{}`: {error}", self.dir.display())
     }
+
+    /// A line about how far it is.
+    fn tell(&self, text: &str) {
+        let took = self.began.elapsed();
+        logging::info(text, &[("bytes", self.bytes.into()), ("took", Value::Shown(&format_args!("{took:?}")))]);
+    }
 }
 
 impl Drop for ReceivingImage {
     fn drop(&mut self) {
+        let metrics = &self.node.metrics;
+        metrics.image_received_bytes.store(0, Ordering::Relaxed);
+        metrics.image_taken_bytes.store(0, Ordering::Relaxed);
         remove(&self.dir);
     }
 }
@@ -113,6 +126,11 @@ impl Image for ReceivingImage {
         let written = file.write_at(bytes, self.bytes).and_then(|()| self.back.advance(&**file, end));
         written.map_err(|error| format!("`{}`: {error}", self.dir.display()))?;
         self.bytes = end;
+        self.node.metrics.image_received_bytes.store(end, Ordering::Relaxed);
+        if self.told.elapsed() >= TELL_INTERVAL {
+            self.told = Instant::now();
+            self.tell("receiving a database snapshot");
+        }
         if self.bytes.saturating_sub(self.looked_at) >= LOOK_BYTES {
             self.looked_at = self.bytes;
             self.check_space(0)?;
@@ -122,10 +140,7 @@ impl Image for ReceivingImage {
 
     fn install(mut self: Box<Self>, message: Message) -> Result<(), String> {
         let metadata = message.snapshot.as_ref().and_then(|snapshot| snapshot.metadata.clone()).unwrap_or_default();
-        logging::info(
-            "received all of the database snapshot; checking it",
-            &[("bytes", self.bytes.into()), ("took", Value::Shown(&format_args!("{:?}", self.began.elapsed())))],
-        );
+        self.tell("received all of the database snapshot; checking it");
         let (intake, revision) = self.intake(&metadata)?;
         // The copy is not needed any more, and the store may want its space.
         remove(&self.dir);
@@ -185,8 +200,11 @@ impl ReceivingImage {
             pause: yield_cpu::pause,
             ..store::Options::default()
         };
+        self.tell("made a store of the database snapshot; indexing it");
         let mut opened = store::open(disk, &dir, options).map_err(|error| error.to_string())?;
+        self.tell("indexed the database snapshot; comparing it with its sender's");
         self.compare(&opened.store)?;
+        self.tell("compared the database snapshot; installing it");
         let export = opened.applier.export();
         self.check_space(export.segment_bytes())?;
         let checkpoint = export.checkpoint().map_err(|error| error.to_string())?;
@@ -200,6 +218,7 @@ impl ReceivingImage {
                 let bytes = export.read(segment, at, wanted).map_err(|error| error.to_string())?;
                 intake.write(segment, at, &bytes).map_err(|error| error.to_string())?;
                 at = at.saturating_add(bytes.len() as u64);
+                self.node.metrics.image_taken_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
                 yield_cpu::rest();
             }
         }
