@@ -14,6 +14,10 @@ import (
 
 const (
 	levelMax = 60 * time.Second
+	// memoryMax is what joining may take beyond what the member keeps, in MiB.
+	memoryMax = 256
+	// settle is how long after joining that is looked at.
+	settle = 10 * time.Second
 	// slowdownMax is how much longer the p99 of puts may be meanwhile.
 	slowdownMax = 3
 	// loadShare is the open loop's share of the maximum.
@@ -56,9 +60,9 @@ func catchUp(t *testing.T, size int, kind, joins harness.Kind, add announce) {
 		t.Fatal(err)
 	}
 	t.Logf("filled with %d MB in %v", megabytes, time.Since(started).Round(time.Second))
-	most := maximum(ctx, clients, 10*time.Second)
-	rate := most * loadShare
-	t.Logf("%.0f puts per second at most, the load is %.0f", most, rate)
+	fastest := maximum(ctx, clients, 10*time.Second)
+	rate := fastest * loadShare
+	t.Logf("%.0f puts per second at most, the load is %.0f", fastest, rate)
 	// What the maximum has left behind in queues and on the disk is not the load's.
 	time.Sleep(5 * time.Second)
 
@@ -77,6 +81,7 @@ func catchUp(t *testing.T, size int, kind, joins harness.Kind, add announce) {
 	added := add(cluster, ctx, clients[0], joins)
 	begun := time.Now()
 	seen := added.Launch()
+	highest := mostMemory(loadContext, added)
 	newcomer := cluster.Client(len(cluster.Members) - 1)
 	level := untilLevel(ctx, t, clients[0], cluster.Members[0].Endpoint(), newcomer, added.Endpoint(), begun)
 	end := time.Now()
@@ -89,7 +94,14 @@ func catchUp(t *testing.T, size int, kind, joins harness.Kind, add announce) {
 	t.Logf("the phases of it:\n%s", describe(meanwhile.samples, phases(cluster.Members, begun), end))
 	t.Logf("level after %v; meanwhile p99 %v (%.1f times the quiet one) of %d puts, %d failed",
 		level.Round(time.Millisecond), busy, float64(busy)/float64(quiet), count, failed)
+	// What it keeps of the data is its index.
+	time.Sleep(settle)
+	most, kept := <-highest, memory(added)
+	t.Logf("memory of the one that joined: %d MiB at most, %d MiB %v later", most, kept, settle)
 	ours := harness.Subject()
+	if most > kept+memoryMax && joins == ours {
+		t.Errorf("it took %d MiB beyond the %d MiB that it keeps", most-kept, kept)
+	}
 	if failed > 0 {
 		t.Logf("the first put that failed: %v", meanwhile.failure)
 	}
