@@ -297,6 +297,10 @@ bench-large: build
 bench-reads: build
 	CAIRN_BIN=$(BIN) python3 conformance/vs_etcd/reads.py $(ARGS)
 
+# Observers: what they cost the leader, how reads grow with them, and what lists on one do to puts and gets at the members; needs an idle machine and cgroup v1, 8 minutes. ARGS=--quick: a first look.
+bench-observers: build
+	CAIRN_BIN=$(BIN) python3 conformance/vs_etcd/observers.py $(ARGS)
+
 # Licences, sources and bans of all dependencies (installs cargo-deny if it is missing).
 deny:
 	command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
