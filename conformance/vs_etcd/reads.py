@@ -3,7 +3,7 @@
 
 Linearizable reads come over 100 connections with 10 streams each. Then many clients, each with a connection of its own, watch one key
 through one proxy while puts come at a fixed rate, and once more while they come as fast as they are answered. Processor time is that of the
-program in front. `make bench-reads` runs this; it needs an idle machine. `--quick` is a small form for a first look.
+program in front. Beside the watches stands what fanout.c takes to bring bytes to as many connections. `make bench-reads` runs this; it needs an idle machine. `--quick` is a small form for a first look.
 """
 
 import argparse
@@ -39,6 +39,8 @@ WATCH_S_MIN, SECONDS_PER_PUT_MAX = 30.0, 0.1
 GATEWAY_CPU_US_MAX, GATEWAY_RATIO_MIN = 3.0, 1.5
 PROXY_CPU_US_MAX, PROXY_RATIO_MIN = 4.0, 10.0
 LAG_P99_MS_MAX, MEMORY_MB_MAX, MEMBER_WATCHES = 50.0, 300.0, 1
+EVENT_BYTES, FLOOR_S = 128, 10
+"""An event with its frame and headers, about; how long fanout.c runs."""
 
 
 def main() -> None:
@@ -69,11 +71,12 @@ def main() -> None:
             watches = [_watch(bench, server, front, rate, options) for front, rate in _watched(fronts, options)]
         finally:
             server.stop()
-    text = _tables(reads, watches)
+        floor = _floor(work, options.watchers)
+    text = _tables(reads, watches, floor)
     print(text)
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "reads.md").write_text(text + "\n")
-    results = {"about": about, "reads": reads, "watches": watches}
+    results = {"about": about, "reads": reads, "watches": watches, "floor": floor}
     (options.out / "reads.json").write_text(json.dumps(results, indent=1) + "\n")
     print(f"\nMarkdown and JSON: {options.out}/reads.{{md,json}}")
 
@@ -188,7 +191,16 @@ class Looks:
             self.member_watches = watches or self.member_watches
 
 
-def _tables(reads: list[dict], watches: list[dict]) -> str:
+def _floor(work: Path, connections: int) -> dict:
+    """What a program without any protocol takes for the same."""
+    _say(f"fanout.c: {EVENT_BYTES} bytes to {connections:,} connections")
+    program = work / "fanout"
+    subprocess.run(["cc", "-O2", "-o", program, Path(__file__).with_name("fanout.c")], check=True)
+    words = [program, str(connections), str(EVENT_BYTES), str(PUT_RATE), str(FLOOR_S)]
+    return json.loads(subprocess.run(words, check=True, capture_output=True, text=True, timeout=LOAD_S_MAX).stdout)
+
+
+def _tables(reads: list[dict], watches: list[dict], floor: dict) -> str:
     lines = ["| linearizable read through | etcd's: rate/s, CPU us | Cairn's: rate/s, CPU us | ratio of rates | goal |", "|---|---|---|---|---|"]
     for kind, cpu_max, ratio_min in (
         ("gateway", GATEWAY_CPU_US_MAX, GATEWAY_RATIO_MIN), ("grpc-proxy", PROXY_CPU_US_MAX, PROXY_RATIO_MIN)
@@ -215,6 +227,11 @@ def _tables(reads: list[dict], watches: list[dict]) -> str:
         cells = [f"{run['puts_per_s']:,.0f}", f"{run['events_per_s']:,.0f}", f"{share:.1%}", str(run["member_watches"]), lag]
         lines.append(head + " | ".join([*cells, f"{run['memory_mb']:.0f}", f"{run['cpu_us_per_event']:.2f}"]) + " |")
     goal = f"{MEMBER_WATCHES} watch at the member, every event delivered, lag p99 <= {LAG_P99_MS_MAX:g} ms, memory <= {MEMORY_MB_MAX:g} MB"
+    lines += [
+        "",
+        f"fanout.c, {floor['connections']:,} connections: {floor['messages_per_s']:,.0f} messages/s, each round read after {floor['lag_p50_ms']:.1f} ms "
+        f"(p50) and {floor['lag_p99_ms']:.1f} ms (p99), {floor['send_us']:.2f} us to send and {floor['receive_us']:.2f} us to receive one.",
+    ]
     lines += ["", f"Goal for Cairn's proxy at {PUT_RATE} puts/s: {goal}."]
     return "\n".join(lines)
 
