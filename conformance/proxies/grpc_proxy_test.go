@@ -431,7 +431,8 @@ func TestProxyMistakes(t *testing.T) {
 		{"--listen-addr=256.0.0.1:1", "listen tcp 256.0.0.1:1: "},
 	} {
 		listen := fmt.Sprintf("--listen-addr=127.0.0.1:%d", harness.Port(t))
-		args := append([]string{"grpc-proxy", "start", listen}, strings.Fields(c.line)...)
+		// What --auto-tls makes is not to be among the sources.
+		args := append([]string{"grpc-proxy", "start", listen, "--data-dir=" + t.TempDir()}, strings.Fields(c.line)...)
 		got := harness.Command{Path: harness.Binary(t, harness.Subject()), Args: args}.Run(t)
 		if got.Code != 1 || !strings.Contains(got.Stderr, c.text) {
 			t.Errorf("%s: exit %d, %q", c.line, got.Code, got.Stderr)
