@@ -13,7 +13,8 @@ import (
 )
 
 // A gRPC proxy speaks TLS to members that want a certificate, and to clients of
-// which it wants one; a certificate with a name is refused for members.
+// which it wants one that is not revoked; a certificate with a name is refused
+// for members.
 func TestProxy(t *testing.T) {
 	both(t, func(t *testing.T, kind harness.Kind) {
 		inner, outer := newAuthority(t, "inner"), newAuthority(t, "outer")
@@ -22,12 +23,15 @@ func TestProxy(t *testing.T) {
 			"--client-cert-auth", "--trusted-ca-file="+inner.file)
 		nameless, named := inner.issue("nameless", want{}), inner.client("named")
 		front := outer.server("proxy")
+		revoked := outer.client("revoked")
+		list := outer.revoke("crl", revoked)
 		address := fmt.Sprintf("127.0.0.1:%d", harness.Port(t))
 		flags := func(pair pair) []string {
 			return []string{
 				"grpc-proxy", "start", "--listen-addr=" + address, "--endpoints=https://" + member.Endpoint(),
 				"--advertise-client-url=", "--cacert=" + inner.file, "--cert=" + pair.cert, "--key=" + pair.key,
 				"--cert-file=" + front.cert, "--key-file=" + front.key, "--trusted-ca-file=" + outer.file,
+				"--client-crl-file=" + list,
 			}
 		}
 		if kind == harness.Cairn {
@@ -63,6 +67,9 @@ func TestProxy(t *testing.T) {
 		}
 		if err := put("https://"+address, outer.trust(inner.client("stranger")), refusal); err == nil {
 			t.Error("a client of another authority is let in")
+		}
+		if err := put("https://"+address, outer.trust(revoked), refusal); err == nil {
+			t.Error("a client whose certificate is revoked is let in")
 		}
 	})
 }
