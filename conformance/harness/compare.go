@@ -29,6 +29,9 @@ func Diff(want proto.Message, wantErr error, got proto.Message, gotErr error) st
 
 // ClearHeader removes the server's own numbers from a response's header.
 func ClearHeader(response proto.Message) {
+	if part, ok := response.(*pb.RangeStreamResponse); ok && part.RangeResponse != nil {
+		response = part.RangeResponse
+	}
 	type headed interface{ GetHeader() *pb.ResponseHeader }
 	if response, ok := response.(headed); ok && response.GetHeader() != nil {
 		header := response.GetHeader()

@@ -2,21 +2,15 @@ package proxies
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
 	"testing"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"cairn.dev/conformance/harness"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	election "go.etcd.io/etcd/server/v3/etcdserver/api/v3election/v3electionpb"
 	lock "go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb"
@@ -32,57 +26,6 @@ func connTo(t testing.TB, address string, options ...grpc.DialOption) *grpc.Clie
 	}
 	t.Cleanup(func() { conn.Close() })
 	return conn
-}
-
-// everyMethod is every method of etcd's API.
-func everyMethod(t testing.TB) (all []protoreflect.MethodDescriptor) {
-	t.Helper()
-	protoregistry.GlobalFiles.RangeFiles(func(file protoreflect.FileDescriptor) bool {
-		switch file.Package() {
-		case "etcdserverpb", "v3lockpb", "v3electionpb":
-			for number := range file.Services().Len() {
-				methods := file.Services().Get(number).Methods()
-				for number := range methods.Len() {
-					all = append(all, methods.Get(number))
-				}
-			}
-		}
-		return true
-	})
-	if len(all) < 49 {
-		t.Fatalf("the API has %d methods", len(all))
-	}
-	return all
-}
-
-// first makes a call and returns the first message of its answer.
-func first(ctx context.Context, t testing.TB, conn *grpc.ClientConn, method protoreflect.MethodDescriptor, request proto.Message) (proto.Message, error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	path := fmt.Sprintf("/%s/%s", method.Parent().FullName(), method.Name())
-	found, err := protoregistry.GlobalTypes.FindMessageByName(method.Output().FullName())
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer := found.New().Interface()
-	if !method.IsStreamingServer() {
-		return answer, conn.Invoke(ctx, path, request, answer)
-	}
-	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: method.IsStreamingClient()}, path)
-	if err != nil {
-		return nil, err
-	}
-	// What is wrong is told by the answer.
-	if err := stream.SendMsg(request); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	if !method.IsStreamingClient() {
-		if err := stream.CloseSend(); err != nil {
-			return nil, err
-		}
-	}
-	return answer, stream.RecvMsg(answer)
 }
 
 // Whatever the request, a client cannot tell whether a proxy or a member
@@ -104,34 +47,14 @@ func TestProxyPassesEveryMethod(t *testing.T) {
 	if _, err := election.NewElectionClient(direct).Campaign(ctx, &election.CampaignRequest{Name: []byte("e"), Lease: int64(lease.ID)}); err != nil {
 		t.Fatal(err)
 	}
-	// An empty request would change something, or wait, where another one is named.
-	requests := map[protoreflect.Name]proto.Message{
-		"Range":          &pb.RangeRequest{Key: []byte("a"), RangeEnd: []byte("b")},
-		"RangeStream":    &pb.RangeRequest{Key: []byte("a"), RangeEnd: []byte("b")},
-		"Compact":        &pb.CompactionRequest{Revision: 1 << 40},
-		"Watch":          &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{Key: []byte("a")}}},
-		"LeaseGrant":     &pb.LeaseGrantRequest{TTL: 60, ID: int64(lease.ID)},
-		"LeaseKeepAlive": &pb.LeaseKeepAliveRequest{ID: int64(lease.ID)},
-		"Lock":           &lock.LockRequest{Name: []byte("l"), Lease: 12345},
-		"Campaign":       &election.CampaignRequest{Name: []byte("e"), Lease: 12345},
-		"Leader":         &election.LeaderRequest{Name: []byte("e")},
-		"Observe":        &election.LeaderRequest{Name: []byte("e")},
-	}
 	// What differs from one answer to the next.
 	varies := map[protoreflect.Name]bool{"Status": true, "Snapshot": true}
 	for _, namespace := range []string{"", "ns/"} {
 		through := connTo(t, startProxy(t, []string{server.Endpoint()}, "--namespace="+namespace).address)
-		for _, method := range everyMethod(t) {
-			request, ok := requests[method.Name()]
-			if !ok {
-				found, err := protoregistry.GlobalTypes.FindMessageByName(method.Input().FullName())
-				if err != nil {
-					t.Fatal(err)
-				}
-				request = found.New().Interface()
-			}
-			want, wantErr := first(ctx, t, direct, method, request)
-			got, gotErr := first(ctx, t, through, method, request)
+		for _, method := range harness.EveryMethod(t) {
+			request := harness.RequestOf(t, method, int64(lease.ID))
+			want, wantErr := harness.First(ctx, t, direct, method, request)
+			got, gotErr := harness.First(ctx, t, through, method, request)
 			if status.Code(wantErr) == codes.Unimplemented {
 				t.Errorf("%s is not there at a member", method.FullName())
 			}
