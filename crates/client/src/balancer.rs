@@ -9,14 +9,17 @@ use parking_lot::Mutex;
 use rpc::Status;
 use rpc::client::Channel;
 use tokio::sync::Notify;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::backoff;
 use crate::security::Guard;
 use crate::{Endpoint, EndpointError, Options, OptionsError};
+use crate::{backoff, retry};
 
 /// How long a call waits at most before it looks again whether there is a connection.
 const LOOK: Duration = Duration::from_secs(1);
+/// How long a call that is passed on waits for a connection to some member: less than the five seconds that many clients give a call, so
+/// that they hear why.
+const REACH_MAX: Duration = Duration::from_secs(4);
 
 /// The members that are connected, in turn. Connections are made beside the calls: a member that cannot be reached, or that does not
 /// speak, holds nobody up for as long as there is another.
@@ -158,7 +161,18 @@ impl Balancer {
         self.pick_among(false).await
     }
 
-    /// The same, of those in the client's zone if any of these is connected.
+    /// The same for a call that is passed on.
+    ///
+    /// # Errors
+    /// If none is connected within [`REACH_MAX`]: its client may know somebody else who can be reached.
+    pub(crate) async fn pick_soon(&self) -> Result<Arc<Member>, Status> {
+        match timeout(REACH_MAX, self.pick()).await {
+            Ok(member) => Ok(member),
+            Err(_) => Err(retry::unreached(self.news.unreached.lock().as_deref())),
+        }
+    }
+
+    /// The same as [`Balancer::pick`], of those in the client's zone if any of these is connected.
     pub(crate) async fn pick_near(&self) -> Arc<Member> {
         self.pick_among(true).await
     }
@@ -277,6 +291,22 @@ mod tests {
         }
 
         fn http(&self, _request: http::Request<Bytes>, _responder: HttpResponder) {}
+    }
+
+    #[tokio::test]
+    async fn a_call_that_is_passed_on_ends_if_nobody_can_be_reached() {
+        let gone = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("an address");
+        let endpoints = vec![gone.to_string().parse().expect("an endpoint")];
+        let client = Client::new(Options { endpoints, ..Options::default() }).expect("options");
+        let metadata = rpc::Metadata::default();
+        let call = client.forward("/etcdserverpb.KV/Range", &metadata, Bytes::new(), None, true, None);
+        let stream = client.forward_stream("/etcdserverpb.Watch/Watch", &metadata, None);
+        let patience = Instant::now() + Duration::from_secs(60);
+        let (call, stream) = timeout_at(patience, async { tokio::join!(call, stream) }).await.expect("both end");
+        for status in [call.map(drop).unwrap_err(), stream.map(drop).unwrap_err()] {
+            assert!(retry::is_unreached(&status), "{status:?}");
+            assert!(status.message.contains("refused"), "{status:?}");
+        }
     }
 
     #[tokio::test]

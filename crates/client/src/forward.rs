@@ -14,7 +14,7 @@ impl Client {
     /// certainly not sent, or if `is_read` and a member was unavailable. The answer is taken in only if `room` has room for it.
     ///
     /// # Errors
-    /// What the member says; that `timeout` is over; that there is no room.
+    /// What the member says; that none can be reached ([`is_unreached`](crate::is_unreached)); that `timeout` is over; that there is no room.
     pub async fn forward(
         &self,
         path: &str,
@@ -29,7 +29,7 @@ impl Client {
         let calls = pin!(async {
             let mut attempt = 0;
             loop {
-                let member = self.inner.balancer.pick().await;
+                let member = self.inner.balancer.pick_soon().await?;
                 let status =
                     match member.channel.unary_within(path, metadata, message.clone(), timeout, room.cloned()).await {
                         Ok(answer) => return Ok(answer),
@@ -47,10 +47,10 @@ impl Client {
         self.within(timeout, calls).await
     }
 
-    /// A call with messages both ways and this metadata, on whichever member is next. Waits until there is one.
+    /// A call with messages both ways and this metadata, on whichever member is next.
     ///
     /// # Errors
-    /// If the member cannot be reached any more.
+    /// If none can be reached ([`is_unreached`](crate::is_unreached)), or the member cannot be any more.
     pub async fn forward_stream(
         &self,
         path: &str,
@@ -58,7 +58,7 @@ impl Client {
         timeout: Option<Duration>,
     ) -> Result<StreamingCall, Status> {
         let opened = async {
-            let member = self.inner.balancer.pick().await;
+            let member = self.inner.balancer.pick_soon().await?;
             member.channel.stream(path, metadata, timeout).await
         };
         self.within(timeout, opened).await

@@ -45,7 +45,7 @@ pub use lock::Lock;
 pub use options::{Options, OptionsError};
 pub use page::Pages;
 pub use ranges::prefix_end;
-pub use retry::{is_from_learner, is_passing, wants_another_token};
+pub use retry::{is_from_learner, is_passing, is_unreached, wants_another_token};
 pub use security::Security;
 pub use session::Session;
 pub use watch::{Watched, Watcher};

@@ -54,6 +54,20 @@ pub fn is_from_learner(status: &Status) -> bool {
     status.code == error.code() && status.message == error.message()
 }
 
+/// What begins the message of a call that was passed on to nobody.
+const UNREACHED: &str = "no member can be reached";
+
+/// How a call ends that was passed on to nobody, because of `why` if that is known.
+pub(crate) fn unreached(why: Option<&str>) -> Status {
+    let text = why.map_or(UNREACHED.to_string(), |why| format!("{UNREACHED}: {why}"));
+    Status::new(Code::Unavailable, text)
+}
+
+/// Whether a call was passed on to nobody, because no member could be reached.
+pub fn is_unreached(status: &Status) -> bool {
+    status.code == Code::Unavailable && status.message.starts_with(UNREACHED)
+}
+
 /// Whether a stream that ended like this can be taken up on another member.
 pub fn is_passing(status: &Status) -> bool {
     matches!(status.code, Code::Unavailable | Code::Internal | Code::Ok)

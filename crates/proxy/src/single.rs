@@ -15,7 +15,7 @@ use crate::methods::Way;
 use crate::namespace::Namespace;
 use crate::order::{Order, revision_of};
 use crate::reads::{Reads, Written};
-use crate::upstream::Upstream;
+use crate::upstream::{Upstream, tell_unreached};
 
 /// A call as its client has made it.
 pub(crate) struct Asked {
@@ -142,7 +142,8 @@ impl Singles {
             false => (self.held.answers(asked.client), Kept::default()),
         };
         let upstream = self.upstream.client()?;
-        let answer = upstream.forward(path, &asked.metadata, message, timeout, is_read, Some(&room)).await?;
+        let answer = upstream.forward(path, &asked.metadata, message, timeout, is_read, Some(&room)).await;
+        let answer = answer.inspect_err(tell_unreached)?;
         if let (Some(leasing), true) = (&self.leasing, has_keys) {
             leasing.saw(revision_of(&answer));
         }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use crate::namespace::Namespace;
-use crate::upstream::{Refusals, STREAM_WINDOW_BYTES, Upstream};
+use crate::upstream::{Refusals, STREAM_WINDOW_BYTES, Upstream, tell_unreached};
 
 /// Bytes of a member's messages that wait for the client before no more are read.
 const WAITING_BYTES_MAX: usize = 256 * 1024;
@@ -175,7 +175,8 @@ async fn pass(passage: &Passage, timeout: Option<Duration>, shared: &Shared, mut
             Ok(status) => return status,
             Err(status) => status,
         };
-        if !passage.is_single || refusals.are_final(&status, passage.upstream.members()) {
+        let is_final = client::is_unreached(&status) || refusals.are_final(&status, passage.upstream.members());
+        if !passage.is_single || is_final {
             return status;
         }
         tokio::time::sleep(pause).await;
@@ -246,7 +247,7 @@ async fn converse(
             }
         }
     };
-    let mut call = opened?;
+    let mut call = opened.inspect_err(tell_unreached)?;
     let (mut taken, mut is_finished, mut has_come) = (only.clone().map(|message| call.post(message)), false, false);
     // The length of the message that is coming.
     let mut coming = None;

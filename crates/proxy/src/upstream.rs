@@ -5,6 +5,7 @@ use parking_lot::RwLock;
 use rpc::Status;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
+use telemetry::logging::{self, Pace, Value};
 use tokio::sync::Notify;
 
 /// What a member may send on a stream that is passed on before anything of it was taken. Each stream has this much claimed.
@@ -96,6 +97,17 @@ impl Upstream {
     /// Waits until other members are to be asked.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
+    }
+}
+
+/// Says in the log that no member can be reached, if that is why a call has failed.
+pub(crate) fn tell_unreached(status: &Status) {
+    static PACE: Pace = Pace::new();
+    if client::is_unreached(status)
+        && let Some(left_out) = PACE.line()
+    {
+        let fields = [("error", Value::from(&*status.message)), ("lines-left-out", left_out.into())];
+        logging::warn("could not pass on a call", &fields);
     }
 }
 
