@@ -22,7 +22,7 @@ func TestFaults(t *testing.T) {
 	}
 	random := rand.New(rand.NewSource(int64(harness.Seed(t))))
 	long := time.Duration(harness.Number(t, "FAULT_SECONDS", 4)) * time.Second
-	s := stageIn(t, network.New(t, 3), harness.Etcd, trimming...)
+	s := stageIn(t, network.New(t, 3), harness.Etcd, 3, trimming...)
 	for range harness.Number(t, "ROUNDS", 1) {
 		crowd := gather(s)
 		for _, direction := range [][]string{nil, {"--back"}} {

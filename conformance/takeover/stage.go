@@ -63,11 +63,11 @@ type stage struct {
 // newStage starts three members of a release of etcd.
 func newStage(t *testing.T, etcd harness.Kind, flags ...string) *stage {
 	t.Helper()
-	return stageIn(t, nil, etcd, flags...)
+	return stageIn(t, nil, etcd, 3, flags...)
 }
 
-// stageIn is newStage in a network, or on loopback.
-func stageIn(t *testing.T, links *network.Network, etcd harness.Kind, flags ...string) *stage {
+// stageIn is newStage with as many members in a network, or on loopback.
+func stageIn(t *testing.T, links *network.Network, etcd harness.Kind, size int, flags ...string) *stage {
 	t.Helper()
 	s := &stage{t: t, etcd: etcd, flags: flags, links: links, running: map[string]*harness.Server{}, halted: map[*harness.Server]bool{}}
 	// A nil pointer in an interface is not nil.
@@ -75,7 +75,7 @@ func stageIn(t *testing.T, links *network.Network, etcd harness.Kind, flags ...s
 	if links != nil {
 		place = links
 	}
-	cluster := harness.StartCluster(t, etcd, 3, place, flags...)
+	cluster := harness.StartCluster(t, etcd, size, place, flags...)
 	for _, member := range cluster.Members {
 		s.running[member.Name] = member
 	}
