@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -34,7 +35,13 @@ var checking = []string{
 // mixed is a cluster of two members of etcd and one of Cairn.
 func mixed(t *testing.T, flags ...string) *harness.Cluster {
 	t.Helper()
-	cluster := harness.StartCluster(t, harness.Etcd, 1, nil, append(slices.Clone(checking), flags...)...)
+	return foundedBy(t, harness.Etcd, flags...)
+}
+
+// foundedBy is a cluster that one of Cairn and one of etcd have joined.
+func foundedBy(t *testing.T, founder harness.Kind, flags ...string) *harness.Cluster {
+	t.Helper()
+	cluster := harness.StartCluster(t, founder, 1, nil, append(slices.Clone(checking), flags...)...)
 	for _, kind := range []harness.Kind{harness.Subject(), harness.Etcd} {
 		client := cluster.Client(0)
 		if len(cluster.Members) > 1 {
@@ -59,14 +66,32 @@ type one struct {
 // members refuse.
 func TestEveryRequest(t *testing.T) {
 	t.Parallel()
-	cluster := mixed(t)
+	everyRequest(t, mixed(t), "3.7.0", harness.Etcd, harness.Subject())
+}
+
+// The same with a member of etcd 3.6, which keeps the version of the cluster,
+// beside one of 3.7: each of the three leads. EARLIER=1: its server takes minutes
+// to build.
+func TestEveryRequestOfEarlier(t *testing.T) {
+	if os.Getenv("EARLIER") == "" {
+		t.Skip("EARLIER=1 builds etcd 3.6 and runs this")
+	}
+	t.Parallel()
+	everyRequest(t, foundedBy(t, harness.Etcd36), "3.6.0", harness.Etcd36, harness.Subject(), harness.Etcd)
+}
+
+// everyRequest tries them while each of the first members leads, which are of
+// these kinds.
+func everyRequest(t *testing.T, cluster *harness.Cluster, version string, leaders ...harness.Kind) {
+	t.Helper()
 	in := newInsider(t, cluster)
 	members, err := in.clients[0].MemberList(in.context())
 	if err != nil {
 		t.Fatal(err)
 	}
+	clusterVersion(t, cluster.Members, version)
 	in.same("the start")
-	for number, kind := range []harness.Kind{harness.Etcd, harness.Subject()} {
+	for number, kind := range leaders {
 		lead(t, cluster, number)
 		if leader := cluster.Members[in.leader()]; leader.Kind != kind {
 			t.Fatalf("a member of %s leads", leader.Kind)
@@ -75,7 +100,7 @@ func TestEveryRequest(t *testing.T) {
 			in.propose(one.request)
 			in.same(fmt.Sprintf("%s, led by %s", one.what, kind))
 		}
-		for _, one := range alarmsAndMembers(members.Members) {
+		for _, one := range alarmsAndMembers(members.Members, version) {
 			in.propose(one.request)
 			in.same(fmt.Sprintf("%s, led by %s", one.what, kind))
 		}
@@ -144,7 +169,9 @@ func keysAndLeases(t *testing.T, in *insider) []one {
 	}
 }
 
-func alarmsAndMembers(members []*pb.Member) []one {
+// alarmsAndMembers are those of a cluster of this version: one that is later than
+// a member ends it.
+func alarmsAndMembers(members []*pb.Member, version string) []one {
 	alarm := func(action pb.AlarmRequest_AlarmAction, id uint64, kind pb.AlarmType) *pb.InternalRaftRequest {
 		return &pb.InternalRaftRequest{Alarm: &pb.AlarmRequest{Action: action, MemberID: id, Alarm: kind}}
 	}
@@ -191,7 +218,7 @@ func alarmsAndMembers(members []*pb.Member) []one {
 		{"no URLs", attributes(second, "")},
 		{"the names as they were", attributes(first, members[0].Name, members[0].ClientURLs...)},
 		{"the second name as it was", attributes(second, members[1].Name, members[1].ClientURLs...)},
-		{"the version of the cluster", &pb.InternalRaftRequest{ClusterVersionSet: &membershippb.ClusterVersionSetRequest{Ver: "3.7.0"}}},
+		{"the version of the cluster", &pb.InternalRaftRequest{ClusterVersionSet: &membershippb.ClusterVersionSetRequest{Ver: version}}},
 		{"no downgrade", &pb.InternalRaftRequest{DowngradeInfoSet: &membershippb.DowngradeInfoSetRequest{Ver: "3.6.0"}}},
 		{"a test of a downgrade", &pb.InternalRaftRequest{DowngradeVersionTest: &pb.DowngradeVersionTestRequest{Ver: "3.7.0"}}},
 	}...)
