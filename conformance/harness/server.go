@@ -39,6 +39,8 @@ type Server struct {
 	ClientPort, PeerPort int
 	// Place starts the process where it is to run; here and now if nil.
 	Place func(start func() error) error
+	// Secure says that its URLs are of TLS; the additional flags name certificates.
+	Secure bool
 	// Bare leaves out the usual flags: only the additional ones are given.
 	Bare bool
 
@@ -90,10 +92,20 @@ func Prepare(t testing.TB, kind Kind, dataDir string, flags ...string) *Server {
 func (s *Server) Endpoint() string { return fmt.Sprintf("%s:%d", s.Host, s.ClientPort) }
 
 // PeerURL is the advertised peer URL.
-func (s *Server) PeerURL() string { return fmt.Sprintf("http://%s:%d", s.Host, s.PeerPort) }
+func (s *Server) PeerURL() string {
+	return fmt.Sprintf("%s://%s:%d", s.Scheme(), s.Host, s.PeerPort)
+}
 
 // URL is the client URL followed by a path.
-func (s *Server) URL(path string) string { return "http://" + s.Endpoint() + path }
+func (s *Server) URL(path string) string { return s.Scheme() + "://" + s.Endpoint() + path }
+
+// Scheme of its URLs.
+func (s *Server) Scheme() string {
+	if s.Secure {
+		return "https"
+	}
+	return "http"
+}
 
 // Pid of the running process.
 func (s *Server) Pid() int { return s.process.Process.Pid }
@@ -213,7 +225,7 @@ func (s *Server) allFlags() []string {
 	if s.Bare {
 		return s.flags
 	}
-	client, peer := "http://"+s.Endpoint(), s.PeerURL()
+	client, peer := s.URL(""), s.PeerURL()
 	initial := s.InitialCluster
 	if initial == "" {
 		initial = s.Name + "=" + peer

@@ -2,6 +2,7 @@ package takeover
 
 import (
 	"bytes"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"net/http"
@@ -43,6 +44,8 @@ type stage struct {
 	flags []string
 	// links connect the members and the clients, if not loopback.
 	links *network.Network
+	// secrets are what clients of members with certificates show and trust.
+	secrets *tls.Config
 	// before runs before a member is started as the other kind.
 	before func(server *harness.Server)
 	// after runs once it is ready.
@@ -69,14 +72,19 @@ func newStage(t *testing.T, etcd harness.Kind, flags ...string) *stage {
 // stageIn is newStage with as many members in a network, or on loopback.
 func stageIn(t *testing.T, links *network.Network, etcd harness.Kind, size int, flags ...string) *stage {
 	t.Helper()
-	s := &stage{t: t, etcd: etcd, flags: flags, links: links, running: map[string]*harness.Server{}, halted: map[*harness.Server]bool{}}
 	// A nil pointer in an interface is not nil.
 	var place harness.Network
 	if links != nil {
 		place = links
 	}
-	cluster := harness.StartCluster(t, etcd, size, place, flags...)
-	for _, member := range cluster.Members {
+	return around(t, links, etcd, harness.StartCluster(t, etcd, size, place, flags...).Members, flags...)
+}
+
+// around is a stage with members that run with these flags.
+func around(t *testing.T, links *network.Network, etcd harness.Kind, members []*harness.Server, flags ...string) *stage {
+	t.Helper()
+	s := &stage{t: t, etcd: etcd, flags: flags, links: links, running: map[string]*harness.Server{}, halted: map[*harness.Server]bool{}}
+	for _, member := range members {
 		s.running[member.Name] = member
 	}
 	s.hooks = httptest.NewUnstartedServer(http.HandlerFunc(func(writer http.ResponseWriter, request *http.Request) {
@@ -123,6 +131,7 @@ func (s *stage) direct(member *harness.Server) *clientv3.Client {
 func (s *stage) connect(config clientv3.Config) *clientv3.Client {
 	s.t.Helper()
 	config.DialTimeout, config.Logger = 10*time.Second, zap.NewNop()
+	config.TLS = s.secrets
 	if s.links != nil {
 		config.DialOptions = s.links.Options()
 	}
@@ -198,7 +207,7 @@ func (s *stage) start(form url.Values) error {
 		urls string
 		to   *int
 	}{{form.Get("CAIRN_PEER_URLS"), &next.PeerPort}, {form.Get("CAIRN_CLIENT_URLS"), &next.ClientPort}} {
-		if _, err := fmt.Sscanf(port.urls, "http://"+next.Host+":%d", port.to); err != nil {
+		if _, err := fmt.Sscanf(port.urls, next.Scheme()+"://"+next.Host+":%d", port.to); err != nil {
 			return fmt.Errorf("%q: %v", port.urls, err)
 		}
 	}
@@ -229,7 +238,7 @@ func (s *stage) successor(old *harness.Server, to harness.Kind) (*harness.Server
 		}
 	}
 	next := harness.Prepare(s.t, to, dir, flags...)
-	next.Name, next.Host, next.Place = old.Name, old.Host, old.Place
+	next.Name, next.Host, next.Place, next.Secure = old.Name, old.Host, old.Place, old.Secure
 	next.ClientPort, next.PeerPort = old.ClientPort, old.PeerPort
 	next.InitialCluster, next.InitialState = old.InitialCluster, old.InitialState
 	return next, nil
@@ -304,7 +313,7 @@ func (s *stage) members() []*harness.Server {
 func (s *stage) endpoints() []string {
 	var all []string
 	for _, server := range s.members() {
-		all = append(all, server.Endpoint())
+		all = append(all, server.URL(""))
 	}
 	return all
 }

@@ -322,30 +322,6 @@ func TestUsers(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// Certificates are checked as by the other commands.
-func TestTLS(t *testing.T) {
-	t.Parallel()
-	for _, kind := range []harness.Kind{harness.Etcd, harness.Cairn} {
-		server := harness.Prepare(t, kind, filepath.Join(t.TempDir(), "data"))
-		server.Bare = true
-		client, peer := "https://"+server.Endpoint(), server.PeerURL()
-		server.SetFlags(
-			"--name=default", "--data-dir="+server.DataDir, "--initial-cluster=default="+peer, "--auto-tls",
-			"--listen-client-urls="+client, "--advertise-client-urls="+client, "--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer,
-		)
-		server.Run()
-		done := tool(t, "", nil, "--endpoints="+client, "--insecure-skip-tls-verify", "--dry-run")
-		wanted := map[harness.Kind]string{harness.Etcd: "Nothing was changed", harness.Cairn: "Nothing is to be moved"}[kind]
-		if done.code != 0 || !strings.Contains(done.out, wanted) {
-			t.Errorf("%s: exit %d:\n%s", kind, done.code, done.out)
-		}
-		done = tool(t, "", nil, "--endpoints="+client, "--dry-run", "--command-timeout=1s", "--timeout=1s")
-		if done.code != 2 || !strings.Contains(done.out, "handshake failed") {
-			t.Errorf("%s: exit %d:\n%s", kind, done.code, done.out)
-		}
-	}
-}
-
 // What is no member is not taken for one.
 func TestStrangers(t *testing.T) {
 	t.Parallel()

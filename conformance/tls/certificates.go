@@ -49,6 +49,29 @@ type want struct {
 	usage []x509.ExtKeyUsage
 }
 
+// Set is an authority and a certificate of it that members on 127.0.0.1 and their
+// clients show each other, for tests of other packages.
+type Set struct {
+	Authority, Cert, Key string
+	Client               *tls.Config
+}
+
+// NewSet makes one.
+func NewSet(t testing.TB) Set {
+	t.Helper()
+	authority := newAuthority(t, "authority")
+	own := authority.issue("own", want{name: "own", ips: []string{"127.0.0.1"}})
+	return Set{authority.file, own.cert, own.key, authority.trust(own)}
+}
+
+// MemberFlags have a member show the certificate, and let nobody in without one.
+func (s Set) MemberFlags() []string {
+	return []string{
+		"--cert-file=" + s.Cert, "--key-file=" + s.Key, "--trusted-ca-file=" + s.Authority, "--client-cert-auth",
+		"--peer-cert-file=" + s.Cert, "--peer-key-file=" + s.Key, "--peer-trusted-ca-file=" + s.Authority, "--peer-client-cert-auth",
+	}
+}
+
 func newKey(t testing.TB) crypto.Signer {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
