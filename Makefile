@@ -142,7 +142,7 @@ chart:
 
 # `cairn takeover` moves clusters of etcd 3.7 and 3.6 to Cairn and back beside clients, ROUNDS (20) times each way, also while members and links fail for FAULT_SECONDS (20); SEED=n: when it is killed, and what fails. Builds etcd 3.6 once. Needs root.
 takeover: build
-	cd conformance && PORTS=20000-31999 ROUNDS=$(or $(ROUNDS),20) FAULT_SECONDS=$(or $(FAULT_SECONDS),20) EARLIER=1 CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 180m ./takeover
+	cd conformance && PORTS=20000-31999 ROUNDS=$(or $(ROUNDS),20) FAULT_SECONDS=$(or $(FAULT_SECONDS),20) EARLIER=1 CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 240m ./takeover
 
 # A Kubernetes control plane from its Go modules on one member and on three that are killed, cut off and replaced, ROUNDS (1) times each fault; and kubeadm. Builds it once, which takes long. Needs root.
 kubernetes: build

@@ -2,7 +2,6 @@ package takeover
 
 import (
 	"encoding/json"
-	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -64,42 +63,58 @@ func TestEarlierNewAddresses(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, harness.Etcd36, trimming...)
 	old := []string{"m0", "m1", "m2"}
-	replace := func(to harness.Kind, round int) {
-		t.Helper()
-		names, args := elsewhere(t, to, round, len(old))
-		s.move(args...)
-		for _, name := range old {
-			s.drop(name)
-		}
-		s.only(to, 3)
-		// While all others run 3.6, one of them sends the image.
-		if first := s.running[names[0]]; to == harness.Cairn && !strings.Contains(first.Log(), "installed the database of an etcd member") {
-			t.Errorf("no image came from a leader of 3.6:\n%s", first.LogTail())
-		}
-		old = names
-	}
 	for round := range harness.Number(t, "ROUNDS", 1) {
 		crowd := gather(s)
-		replace(harness.Cairn, round)
-		s.awaitVersion(current)
+		s.toCairnElsewhere(&old, round, func(args ...string) { s.move(args...) })
 		s.lower()
-		_, args := elsewhere(t, harness.Etcd36, round, 3)
+		_, args := s.elsewhere(harness.Etcd36, round, 3)
 		if done := s.run(nil, hooked(t, args...)...); done.code != 1 || !strings.Contains(done.out, "no new member of that release can join") {
 			t.Errorf("exit %d:\n%s", done.code, done.out)
 		}
-		first := old[0]
-		s.become(first, harness.Etcd36)
-		own := s.client(s.endpoints()...)
-		if _, err := own.Downgrade(harness.Context(t), clientv3.DowngradeCancel, ""); err != nil {
-			t.Fatal(err)
-		}
-		s.awaitEnd()
-		old = old[1:]
-		replace(harness.Etcd36, round)
-		s.awaitVersion(earlier)
-		old = append(old, first)
+		s.backElsewhere(&old, round, func(args ...string) { s.move(args...) })
 		crowd.finish(s)
 	}
+}
+
+// replaced has new members take the places of old ones: move runs the tool.
+func (s *stage) replaced(old *[]string, to harness.Kind, round int, move func(args ...string)) {
+	s.t.Helper()
+	names, args := s.elsewhere(to, round, len(*old))
+	move(args...)
+	for _, name := range *old {
+		s.drop(name)
+	}
+	s.only(to, 3)
+	*old = names
+}
+
+// toCairnElsewhere moves a cluster of 3.6 to new members of Cairn.
+func (s *stage) toCairnElsewhere(old *[]string, round int, move func(args ...string)) {
+	s.t.Helper()
+	s.replaced(old, harness.Cairn, round, move)
+	// While all others run 3.6, one of them sends the image.
+	if first := s.running[(*old)[0]]; !strings.Contains(first.Log(), "installed the database of an etcd member") {
+		s.t.Errorf("no image came from a leader of 3.6:\n%s", first.LogTail())
+	}
+	s.awaitVersion(current)
+}
+
+// backElsewhere moves it back while a downgrade is under way: none of 3.6 can join
+// then, but some can beside one that runs.
+func (s *stage) backElsewhere(old *[]string, round int, move func(args ...string)) {
+	s.t.Helper()
+	first := (*old)[0]
+	s.become(first, harness.Etcd36)
+	own := s.client(s.endpoints()...)
+	defer own.Close()
+	if _, err := own.Downgrade(harness.Context(s.t), clientv3.DowngradeCancel, ""); err != nil {
+		s.t.Fatal(err)
+	}
+	s.awaitEnd()
+	rest := (*old)[1:]
+	s.replaced(&rest, harness.Etcd36, round, move)
+	s.awaitVersion(earlier)
+	*old = append(rest, first)
 }
 
 // A downgrade is carried out while both kinds are in the cluster, and taken back.
@@ -160,7 +175,7 @@ func (s *stage) awaitVersion(wanted string) {
 	for _, member := range s.members() {
 		s.await(member.Name+" has version "+wanted, func() bool {
 			var versions struct{ Etcdcluster, Storage string }
-			response, err := http.Get(member.URL("/version"))
+			response, err := s.browser().Get(member.URL("/version"))
 			if err != nil {
 				return false
 			}

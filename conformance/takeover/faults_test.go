@@ -17,27 +17,86 @@ import (
 // again. FAULT_SECONDS is how long things break in each direction at least (4).
 func TestFaults(t *testing.T) {
 	t.Parallel()
+	s, beset := breakable(t, harness.Etcd)
+	for range harness.Number(t, "ROUNDS", 1) {
+		crowd := gather(s)
+		beset()
+		s.only(harness.Cairn, 3)
+		beset("--back")
+		s.only(harness.Etcd, 3)
+		crowd.finish(s)
+	}
+}
+
+// The same with members of etcd 3.6.
+func TestFaultsEarlier(t *testing.T) {
+	needEarlier(t)
+	t.Parallel()
+	s, beset := breakable(t, harness.Etcd36)
+	for range harness.Number(t, "ROUNDS", 1) {
+		crowd := gather(s)
+		beset()
+		s.only(harness.Cairn, 3)
+		s.awaitVersion(current)
+		s.lower()
+		beset("--back")
+		s.only(harness.Etcd36, 3)
+		s.awaitEnd()
+		crowd.finish(s)
+	}
+}
+
+// The same at new addresses, where the members that are added get images while
+// things break.
+func TestFaultsNewAddresses(t *testing.T) {
+	needEarlier(t)
+	t.Parallel()
+	s, beset := breakable(t, harness.Etcd)
+	old := []string{"m0", "m1", "m2"}
+	for round := range harness.Number(t, "ROUNDS", 1) {
+		crowd := gather(s)
+		s.replaced(&old, harness.Cairn, round, beset)
+		s.replaced(&old, harness.Etcd, round, beset)
+		crowd.finish(s)
+	}
+}
+
+// And with members of etcd 3.6.
+func TestFaultsEarlierNewAddresses(t *testing.T) {
+	needEarlier(t)
+	t.Parallel()
+	s, beset := breakable(t, harness.Etcd36)
+	old := []string{"m0", "m1", "m2"}
+	for round := range harness.Number(t, "ROUNDS", 1) {
+		crowd := gather(s)
+		s.toCairnElsewhere(&old, round, beset)
+		s.lower()
+		s.backElsewhere(&old, round, beset)
+		crowd.finish(s)
+	}
+}
+
+// breakable are three members of a release of etcd in a network, and what runs the
+// tool until it has moved them, while things break.
+func breakable(t *testing.T, etcd harness.Kind) (s *stage, beset func(args ...string)) {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		harness.Unproved(t, "networks of one's own need root: run this test as root")
 	}
 	random := rand.New(rand.NewSource(int64(harness.Seed(t))))
 	long := time.Duration(harness.Number(t, "FAULT_SECONDS", 4)) * time.Second
-	s := stageIn(t, network.New(t, 3), harness.Etcd, 3, trimming...)
-	for range harness.Number(t, "ROUNDS", 1) {
-		crowd := gather(s)
-		for _, direction := range [][]string{nil, {"--back"}} {
-			begun, trouble := time.Now(), s.disturb(random)
-			// The longest part of it is spent with both kinds in the cluster.
-			s.after = func() {
-				if left := long - time.Since(begun); left > 0 {
-					time.Sleep(left / 2)
-				}
+	s = stageIn(t, network.New(t, 3), etcd, 3, trimming...)
+	return s, func(args ...string) {
+		t.Helper()
+		begun, trouble := time.Now(), s.disturb(random)
+		// The longest part of it is spent with both kinds in the cluster.
+		s.after = func() {
+			if left := long - time.Since(begun); left > 0 {
+				time.Sleep(left / 2)
 			}
-			runs := s.persist(begun.Add(10*long), trouble, direction...)
-			t.Logf("%v: %d runs of the tool in %v", direction, runs, time.Since(begun).Round(time.Second))
-			s.only(map[bool]harness.Kind{true: harness.Etcd, false: harness.Cairn}[direction != nil], 3)
 		}
-		crowd.finish(s)
+		runs := s.persist(begun.Add(10*long), trouble, args...)
+		t.Logf("%v: %d runs of the tool in %v", args, runs, time.Since(begun).Round(time.Second))
 	}
 }
 

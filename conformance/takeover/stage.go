@@ -2,6 +2,7 @@ package takeover
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"fmt"
 	"net"
@@ -143,6 +144,19 @@ func (s *stage) connect(config clientv3.Config) *clientv3.Client {
 	return made
 }
 
+// browser gets pages of the members.
+func (s *stage) browser() *http.Client {
+	dialer := &net.Dialer{Timeout: 3 * time.Second}
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, kind, address string) (conn net.Conn, err error) {
+		err = s.amongClients(func() error {
+			conn, err = dialer.DialContext(ctx, kind, address)
+			return err
+		})
+		return conn, err
+	}}
+	return &http.Client{Transport: transport, Timeout: callMax}
+}
+
 // serve does what a hook asks for.
 func (s *stage) serve(request *http.Request) error {
 	if err := request.ParseForm(); err != nil {
@@ -195,12 +209,15 @@ func (s *stage) start(form url.Values) error {
 		// The command is run again: the tool was interrupted.
 		return s.launch(old)
 	}
-	next := harness.Prepare(s.t, to, filepath.Join(s.t.TempDir(), "data"), s.flags...)
+	var next *harness.Server
+	var err error
 	if way == "in-place" {
-		var err error
-		if next, err = s.successor(old, to); err != nil {
-			return err
-		}
+		next, err = s.successor(old, to)
+	} else {
+		next, err = s.newcomer(to, form.Get("CAIRN_PEER_URLS"))
+	}
+	if err != nil {
+		return err
 	}
 	next.Name = name
 	for _, port := range []struct {
@@ -242,6 +259,30 @@ func (s *stage) successor(old *harness.Server, to harness.Kind) (*harness.Server
 	next.ClientPort, next.PeerPort = old.ClientPort, old.PeerPort
 	next.InitialCluster, next.InitialState = old.InitialCluster, old.InitialState
 	return next, nil
+}
+
+// newcomer has an empty directory where its peer URL leads to.
+func (s *stage) newcomer(to harness.Kind, peerURL string) (*harness.Server, error) {
+	next := harness.Prepare(s.t, to, filepath.Join(s.t.TempDir(), "data"), s.flags...)
+	if s.links == nil {
+		return next, nil
+	}
+	parsed, err := url.Parse(peerURL)
+	if err != nil {
+		return nil, err
+	}
+	next.Host = parsed.Hostname()
+	place := s.place(next)
+	next.Place = func(start func() error) error { return s.links.Run(place, start) }
+	return next, nil
+}
+
+// place is where in the network a server runs.
+func (s *stage) place(server *harness.Server) (place int) {
+	for s.links.Host(place) != server.Host {
+		place++
+	}
+	return place
 }
 
 // replace starts a server as the member that another one was, if any.

@@ -107,7 +107,7 @@ func TestNewAddresses(t *testing.T) {
 	for round := range harness.Number(t, "ROUNDS", 1) {
 		crowd := gather(s)
 		for _, to := range []harness.Kind{harness.Cairn, harness.Etcd} {
-			names, args := elsewhere(t, to, round, 3)
+			names, args := s.elsewhere(to, round, 3)
 			// Once it is interrupted where a learner was let in, once where an old member is still there.
 			for _, where := range []string{"added as learner", "has its vote"} {
 				done := s.run(func(printed string) os.Signal {
@@ -135,14 +135,18 @@ func TestNewAddresses(t *testing.T) {
 }
 
 // elsewhere is so many new members, and the flags that make the tool move to them.
-func elsewhere(t *testing.T, to harness.Kind, round, count int) (names, args []string) {
-	t.Helper()
+// In a network each is where another member than the one was that it replaces.
+func (s *stage) elsewhere(to harness.Kind, round, count int) (names, args []string) {
+	s.t.Helper()
 	var peers, clients []string
 	for number := range count {
-		name := fmt.Sprintf("%s%d%d", to, round, number)
+		name, host := fmt.Sprintf("%s%d%d", to, round, number), "127.0.0.1"
+		if s.links != nil {
+			host = s.links.Host((number + 1) % 3)
+		}
 		names = append(names, name)
-		peers = append(peers, fmt.Sprintf("%s=http://127.0.0.1:%d", name, harness.Port(t)))
-		clients = append(clients, fmt.Sprintf("%s=http://127.0.0.1:%d", name, harness.Port(t)))
+		peers = append(peers, fmt.Sprintf("%s=http://%s:%d", name, host, harness.Port(s.t)))
+		clients = append(clients, fmt.Sprintf("%s=http://%s:%d", name, host, harness.Port(s.t)))
 	}
 	args = []string{"--way=new-addresses", "--new-members=" + strings.Join(peers, ","), "--new-client-urls=" + strings.Join(clients, ",")}
 	if to != harness.Cairn {

@@ -44,22 +44,17 @@ var faults = []fault{
 		tr.stage.links.All(network.Link{Loss: 0.05 + 0.25*tr.random.Float64()})
 		return func() { tr.stage.links.All(network.Link{}) }
 	}},
-	{"cut off", func(tr *trouble, name string, _ *harness.Server) func() {
-		tr.stage.links.Between(number(name), network.Link{Cut: true})
-		return func() { tr.stage.links.Between(number(name), network.Link{}) }
+	{"cut off", func(tr *trouble, _ string, server *harness.Server) func() {
+		place := tr.stage.place(server)
+		tr.stage.links.Between(place, network.Link{Cut: true})
+		return func() { tr.stage.links.Between(place, network.Link{}) }
 	}},
-	{"deaf to one", func(tr *trouble, name string, _ *harness.Server) func() {
-		to := number(name)
+	{"deaf to one", func(tr *trouble, _ string, server *harness.Server) func() {
+		to := tr.stage.place(server)
 		from := (to + 1 + tr.random.Intn(2)) % 3
 		tr.stage.links.Set(from, to, network.Link{Cut: true})
 		return func() { tr.stage.links.Set(from, to, network.Link{}) }
 	}},
-}
-
-// number of a member in the network.
-func number(name string) (number int) {
-	fmt.Sscanf(name, "m%d", &number)
-	return number
 }
 
 // kill ends a member, unless a hook has just stopped it; it is started again
@@ -85,8 +80,9 @@ func (s *stage) disturb(random *rand.Rand) *trouble {
 	tr.ended.Go(func() {
 		for tr.pause(between(300*time.Millisecond, 2*time.Second)) {
 			next := faults[random.Intn(len(faults))]
-			name := fmt.Sprintf("m%d", random.Intn(3))
 			s.mutex.Lock()
+			names := slices.Sorted(maps.Keys(s.running))
+			name := names[random.Intn(len(names))]
 			server := s.running[name]
 			if !server.Running() || s.halted[server] {
 				s.mutex.Unlock()
