@@ -215,6 +215,10 @@ func smallKey(number int) string {
 	return fmt.Sprintf("many/%08d", number)
 }
 
+// spaceMax is how long a request on a full disk may take, or the space of what was
+// compacted to come back.
+const spaceMax = 2 * time.Minute
+
 // TestManyDeletesOnAFullDisk deletes everything at once from a full disk. The
 // records of the deletion have no room there, which must be noticed before it
 // is in the log: every member would die of it again at each start. Deleting and
@@ -242,21 +246,33 @@ func manyDeletesOnAFullDisk(t *testing.T, step int) {
 	keys := fillWithSmallKeys(t, client, 5_000_000)
 	t.Logf("NOSPACE after %d keys; %d MB of the disk are free", keys, freeBytes(t, disk)>>20)
 
-	ctx, cancel := context.WithTimeout(context.Background(), 240*time.Second)
-	defer cancel()
+	// Each call has a limit, and so has the wait for space: all of it takes as long as the machine does.
+	call := func(ask func(ctx context.Context) error) error {
+		ctx, cancel := context.WithTimeout(t.Context(), spaceMax)
+		defer cancel()
+		return ask(ctx)
+	}
 	if harness.Subject() == harness.Cairn {
 		everything := clientv3.OpDelete("many/", clientv3.WithPrefix())
-		if _, err := client.Do(ctx, everything); !errors.Is(err, rpctypes.ErrNoSpace) {
+		err := call(func(ctx context.Context) error {
+			_, err := client.Do(ctx, everything)
+			return err
+		})
+		if !errors.Is(err, rpctypes.ErrNoSpace) {
 			t.Fatalf("a deletion of %d keys on a full disk: %v, expected NOSPACE", keys, err)
 		}
 		nested := clientv3.OpTxn(nil, []clientv3.Op{everything}, nil)
-		if _, err := client.Txn(ctx).Then(nested).Commit(); !errors.Is(err, rpctypes.ErrNoSpace) {
+		err = call(func(ctx context.Context) error {
+			_, err := client.Txn(ctx).Then(nested).Commit()
+			return err
+		})
+		if !errors.Is(err, rpctypes.ErrNoSpace) {
 			t.Fatalf("a transaction that deletes %d keys on a full disk: %v, expected NOSPACE", keys, err)
 		}
 	}
 	const slice = 10_000
 	var revision, compacted int64
-	refused := 0
+	refused, lastDone := 0, time.Now()
 	// Every slice comes once: a step that is a prime visits all, when it does not divide their number.
 	slices := (keys + slice - 1) / slice
 	if slices%step == 0 {
@@ -264,26 +280,41 @@ func manyDeletesOnAFullDisk(t *testing.T, step int) {
 	}
 	for done := 0; done < slices; {
 		first := done * step % slices * slice
-		deleted, err := client.Delete(ctx, smallKey(first), clientv3.WithRange(smallKey(first+slice)))
+		err := call(func(ctx context.Context) error {
+			deleted, err := client.Delete(ctx, smallKey(first), clientv3.WithRange(smallKey(first+slice)))
+			if err == nil {
+				revision = deleted.Header.Revision
+			}
+			return err
+		})
 		switch {
 		case err == nil:
 			done++
-			revision = deleted.Header.Revision
+			lastDone = time.Now()
 		case errors.Is(err, rpctypes.ErrNoSpace) && compacted < revision:
 			// The space of what was deleted comes back once it is compacted.
-			if _, err := client.Compact(ctx, revision, clientv3.WithCompactPhysical()); err != nil {
-				t.Fatal(err)
+			err := call(func(ctx context.Context) error {
+				_, err := client.Compact(ctx, revision, clientv3.WithCompactPhysical())
+				return err
+			})
+			if err != nil {
+				t.Fatalf("a compaction after %d of %d deletions: %v", done, slices, err)
 			}
 			compacted = revision
-		case errors.Is(err, rpctypes.ErrNoSpace):
+		case errors.Is(err, rpctypes.ErrNoSpace) && time.Since(lastDone) < spaceMax:
 			refused++
 			time.Sleep(500 * time.Millisecond)
 		default:
-			t.Fatalf("a deletion of %d keys: %v", slice, err)
+			t.Fatalf("a deletion of %d keys after %d of %d, having waited %d times for space: %v", slice, done, slices, refused, err)
 		}
 	}
 	t.Logf("deleted all of them, having waited %d times for space", refused)
-	if left, err := client.Get(ctx, "many/", clientv3.WithPrefix(), clientv3.WithCountOnly()); err != nil || left.Count != 0 {
+	var left *clientv3.GetResponse
+	err := call(func(ctx context.Context) (err error) {
+		left, err = client.Get(ctx, "many/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+		return err
+	})
+	if err != nil || left.Count != 0 {
 		t.Fatalf("%v keys are left, %v", left, err)
 	}
 	server.Kill()
