@@ -229,6 +229,10 @@ check-perf: build
 catch-up: build
 	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 30m -run 'TestCatchUp$$' ./catchup
 
+# How long each command takes that moves a stopped member or a snapshot to Cairn or back, with MOVE_MB=n (1,024) of values; needs 14 MB of disk for each.
+moving-times: build
+	cd conformance && MOVE_TIMES=1 MOVE_MB=$(or $(MOVE_MB),1024) CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 60m -run 'TestTimes$$' ./utl
+
 # The same with members of the other kind: Cairn joins etcd, etcd joins Cairn, and etcd joins etcd, to compare with. CATCHUP_DISK=DIR: a directory of another disk, for the one that joins.
 catch-up-mixed: build
 	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 60m -run TestCatchUpOfBothKinds ./catchup
