@@ -3,19 +3,17 @@
 use crate::target::write_store;
 use crate::{Contents, Database, Error};
 use api::raftpb::SnapshotMetadata;
-use disk::Disk;
 use std::path::Path;
-use std::sync::Arc;
+use store::Founding;
 
 /// The first version of etcd whose databases say their version.
 const VERSION_MIN: (u64, u64) = (3, 6);
 
-/// Makes a store in `dir`, which must be empty or not there, of the image in the file `image`. `sent` is what the leader's message says
-/// of it. Returns the revision.
+/// Fills a store with the image in the file `image`. `sent` is what the leader's message says of it. Returns the revision.
 ///
 /// # Errors
 /// If the image is damaged, is not what the message says, or is of a version that is not known, or the store cannot be written.
-pub fn store_of_image(disk: Arc<dyn Disk>, image: &Path, dir: &Path, sent: &SnapshotMetadata) -> Result<i64, Error> {
+pub fn store_of_image(store: Founding, image: &Path, sent: &SnapshotMetadata) -> Result<i64, Error> {
     let database = Database::open(image)?;
     let mut contents = database.contents()?;
     if contents.index != sent.index() {
@@ -29,7 +27,7 @@ pub fn store_of_image(disk: Arc<dyn Disk>, image: &Path, dir: &Path, sent: &Snap
     // The log goes on after the message's entry, in the configuration that the message has.
     contents.term = sent.term();
     contents.conf_state.clone_from(&sent.conf_state);
-    write_store(disk, dir, &database, |last| Ok(contents.checkpoint(last)))
+    write_store(store, &database, |last| Ok(contents.checkpoint(last)))
 }
 
 /// Refuses what other versions have written: theirs may have in it what is not known here, or lack what is needed.

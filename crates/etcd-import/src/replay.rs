@@ -9,7 +9,7 @@ use api::walpb;
 use disk::OsDisk;
 use std::path::Path;
 use std::sync::Arc;
-use store::Applier;
+use store::{Applier, Founding};
 
 /// A state that entries are applied to.
 pub struct Replay {
@@ -32,7 +32,8 @@ impl Replay {
             term: Some(contents.term),
             conf_state: contents.conf_state.clone(),
         });
-        write_store(disk.clone(), scratch, database, |last| Ok(contents.checkpoint(last)))?;
+        let founding = Founding::begin(disk.clone(), scratch, store::log::Options::default())?;
+        write_store(founding, database, |last| Ok(contents.checkpoint(last)))?;
         let options = store::Options { learners_max: usize::MAX, ..store::Options::default() };
         let opened = store::open(disk, scratch, options)
             .map_err(|error| Error::Refused(format!("cannot open the store: {error}")))?;

@@ -70,7 +70,8 @@ impl Target {
         database: &Database,
         state: impl FnOnce(i64) -> Result<Checkpoint, Error>,
     ) -> Result<i64, Error> {
-        write_store(self.disk.clone(), &self.dir.store, database, state)
+        let founding = Founding::begin(self.disk.clone(), &self.dir.store, store::log::Options::default())?;
+        write_store(founding, database, state)
     }
 
     /// Writes the log, which makes the directory a member's: it continues after the entry `behind`. There is all of it at once, or
@@ -97,14 +98,12 @@ impl Target {
     }
 }
 
-/// Writes a store into `dir`: all changes of `database`, then the checkpoint that `state` returns for the last revision.
+/// Fills a store: all changes of `database`, then the checkpoint that `state` returns for the last revision.
 pub(crate) fn write_store(
-    disk: Arc<dyn Disk>,
-    dir: &Path,
+    mut founding: Founding,
     database: &Database,
     state: impl FnOnce(i64) -> Result<Checkpoint, Error>,
 ) -> Result<i64, Error> {
-    let mut founding = Founding::begin(disk, dir, store::log::Options::default())?;
     let mut last = 1;
     database.records(&mut |record| {
         last = record.rev.main;

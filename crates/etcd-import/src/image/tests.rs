@@ -8,8 +8,9 @@ use api::etcdserverpb::{AlarmMember, AlarmType, Member};
 use api::leasepb::Lease;
 use api::mvccpb::KeyValue;
 use api::raftpb::ConfState;
-use disk::OsDisk;
+use disk::{Disk, OsDisk};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use store::image::{self, Bucket, Compactions, RevisionKey, Table};
 use store::types::Revision;
@@ -33,7 +34,7 @@ impl Scratch {
         let _ = std::fs::remove_dir_all(&dir);
         std::fs::write(&db, bytes).unwrap();
         let disk: Arc<dyn Disk> = Arc::new(OsDisk { unsafe_no_sync: true });
-        store_of_image(disk.clone(), &db, &dir, &sent())?;
+        store_of_image(founding(disk.clone(), &dir), &db, &sent())?;
         Ok(store::open(disk, &dir, store::Options::default()).unwrap().store)
     }
 }
@@ -42,6 +43,10 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+fn founding(disk: Arc<dyn Disk>, dir: &Path) -> Founding {
+    Founding::begin(disk, dir, store::log::Options::default()).unwrap()
 }
 
 fn conf_state() -> ConfState {
@@ -223,7 +228,7 @@ fn an_image_of_another_entry_is_refused() {
     std::fs::write(&db, WHOLE.bytes()).unwrap();
     let disk: Arc<dyn Disk> = Arc::new(OsDisk { unsafe_no_sync: true });
     let other = SnapshotMetadata { index: Some(701), ..sent() };
-    let refused = store_of_image(disk, &db, &scratch.0.join("store"), &other);
+    let refused = store_of_image(founding(disk, &scratch.0.join("store")), &db, &other);
     assert!(refused.unwrap_err().to_string().contains("ends at entry 700, but the leader's message says 701"));
 }
 

@@ -1,10 +1,9 @@
-//! Taking the snapshot of a leader that is etcd: its database becomes a store of its own, which is then received like that of any member.
+//! Taking the snapshot of a leader that is etcd: its database becomes a store of its own, which then takes the place of the member's.
 
 use super::Node;
 use super::peer_handler::install;
-use crate::cluster::corruption::{self, Unequal};
+use crate::cluster::corruption::{Unequal, open_and_compare};
 use crate::yield_cpu;
-use api::limits::SNAPSHOT_READ_BYTES_MAX;
 use api::raftpb::{Message, SnapshotMetadata};
 use disk::{Disk, File, Mode, OsDisk, WriteBack};
 use peer::Image;
@@ -141,10 +140,8 @@ impl Image for ReceivingImage {
     fn install(mut self: Box<Self>, message: Message) -> Result<(), String> {
         let metadata = message.snapshot.as_ref().and_then(|snapshot| snapshot.metadata.clone()).unwrap_or_default();
         self.tell("received all of the database snapshot; checking it");
-        let (intake, revision) = self.intake(&metadata)?;
-        // The copy is not needed any more, and the store may want its space.
-        remove(&self.dir);
-        install(&self.node, intake, message)?;
+        let (prepared, revision) = self.prepare(&metadata)?;
+        install(&self.node, prepared, message)?;
         logging::info(
             "installed the database of an etcd member",
             &[
@@ -161,10 +158,8 @@ impl Image for ReceivingImage {
 
 impl ReceivingImage {
     /// Refuses a store whose history is not the sender's (`docs/adr/0009-comparing-an-image.md`).
-    fn compare(&self, staged: &store::Store) -> Result<(), String> {
-        let Err(unequal) = corruption::compare_image(&self.node, self.from, &self.urls, staged, self.bytes) else {
-            return Ok(());
-        };
+    fn check_equal(&self, staged: &store::Store, compared: Result<(), Unequal>) -> Result<(), String> {
+        let Err(unequal) = compared else { return Ok(()) };
         let metrics = &self.node.metrics;
         let counter = match unequal {
             Unequal::Differs { .. } => &metrics.images_that_differ,
@@ -183,15 +178,15 @@ impl ReceivingImage {
         Err(unequal.to_string())
     }
 
-    /// Makes a store of the image, and takes all of it as if another member sent it.
-    fn intake(&mut self, metadata: &SnapshotMetadata) -> Result<(store::Intake, i64), String> {
-        // The copy need not survive anything: what is received from it is checked and synced.
-        let disk: Arc<dyn Disk> = Arc::new(OsDisk { unsafe_no_sync: true });
+    /// Makes a store of the image, and what can be installed of that store.
+    fn prepare(&mut self, metadata: &SnapshotMetadata) -> Result<(store::Prepared, i64), String> {
+        let disk: Arc<dyn Disk> = Arc::new(OsDisk { unsafe_no_sync: self.node.config.unsafe_no_fsync });
         self.file = None;
         self.check_space(self.bytes)?;
         let (db, dir) = (self.dir.join("db"), self.dir.join("store"));
-        let revision =
-            etcd_import::store_of_image(disk.clone(), &db, &dir, metadata).map_err(|error| error.to_string())?;
+        let founding = store::Founding::beside(&self.node.store, disk.clone(), &dir, store::log::Options::default())
+            .map_err(|error| error.to_string())?;
+        let revision = etcd_import::store_of_image(founding, &db, metadata).map_err(|error| error.to_string())?;
         // Its pages are in the store now.
         remove_file(&db);
         let options = store::Options {
@@ -201,27 +196,20 @@ impl ReceivingImage {
             ..store::Options::default()
         };
         self.tell("made a store of the database snapshot; indexing it");
-        let mut opened = store::open(disk, &dir, options).map_err(|error| error.to_string())?;
-        self.tell("indexed the database snapshot; comparing it with its sender's");
-        self.compare(&opened.store)?;
+        let open = || {
+            let opened = store::open(disk, &dir, options).map_err(|error| error.to_string())?;
+            self.tell("indexed the database snapshot; comparing it with its sender's");
+            Ok(opened)
+        };
+        let (opened, compared) = open_and_compare(&self.node, self.from, &self.urls, (revision, self.bytes), open)?;
+        self.check_equal(&opened.store, compared)?;
         self.tell("compared the database snapshot; installing it");
-        let export = opened.applier.export();
-        self.check_space(export.segment_bytes())?;
-        let checkpoint = export.checkpoint().map_err(|error| error.to_string())?;
-        let mut intake =
-            store::Intake::begin(&self.node.store, self.from, &checkpoint).map_err(|error| error.to_string())?;
-        for (segment, from, length) in intake.needed() {
-            let end = from.saturating_add(length);
-            let mut at = from;
-            while at < end {
-                let wanted = usize::try_from(end - at).unwrap_or(usize::MAX).min(SNAPSHOT_READ_BYTES_MAX);
-                let bytes = export.read(segment, at, wanted).map_err(|error| error.to_string())?;
-                intake.write(segment, at, &bytes).map_err(|error| error.to_string())?;
-                at = at.saturating_add(bytes.len() as u64);
-                self.node.metrics.image_taken_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-                yield_cpu::rest();
-            }
-        }
-        Ok((intake, revision))
+        let taken = &self.node.metrics.image_taken_bytes;
+        let moved = |bytes| {
+            taken.fetch_add(bytes, Ordering::Relaxed);
+        };
+        let prepared =
+            store::Prepared::of_store(&self.node.store, opened, &moved).map_err(|error| error.to_string())?;
+        Ok((prepared, revision))
     }
 }

@@ -169,7 +169,7 @@ impl Intake for Receiving {
     }
 
     fn install(self: Box<Self>, message: Message) -> Result<(), String> {
-        install(&self.node, self.intake, message)
+        install(&self.node, self.intake.finish().map_err(|error| error.to_string())?, message)
     }
 }
 
@@ -201,8 +201,7 @@ impl peer::Export for Sending {
 }
 
 /// Makes what was received this member's store.
-pub(super) fn install(node: &Node, intake: store::Intake, message: Message) -> Result<(), String> {
-    let prepared = intake.finish().map_err(|error| error.to_string())?;
+pub(super) fn install(node: &Node, prepared: store::Prepared, message: Message) -> Result<(), String> {
     let (answer, answered) = sync_channel(1);
     node.inbox.install(Install { message, prepared, source: answer });
     // The sender is dropped without a result when the member stops.

@@ -239,6 +239,11 @@ impl Segment {
         self.set_verified(0);
     }
 
+    /// All its records, for another segment with the same ones.
+    pub(crate) fn batch(&self) -> Batch {
+        Batch { track: read(&self.track).clone(), bytes: self.body(), mark_at: 0 }
+    }
+
     /// The marks of its sparse index.
     pub(crate) fn marks(&self) -> Vec<Mark> {
         read(&self.track).marks.clone()

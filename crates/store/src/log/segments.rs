@@ -44,7 +44,8 @@ pub struct Segments {
     pub(super) spare: Mutex<Option<Arc<Segment>>>,
     /// Files that only an older checkpoint lists, found at open.
     leftovers: Mutex<Vec<u32>>,
-    pub(super) next_id: AtomicU32,
+    /// Shared with the store that is founded beside this one, whose segments may become this one's.
+    pub(super) next_id: Arc<AtomicU32>,
     live_bytes: AtomicU64,
     /// Counts [`Segments::mark_dead`]: tells a rewrite that something died while it worked.
     deaths: AtomicU64,
@@ -55,6 +56,15 @@ pub struct Segments {
 impl Segments {
     /// A log without segments in `dir`, whose first segment gets the id `next_id`.
     pub(crate) fn new(disk: Arc<dyn Disk>, dir: &Path, options: Options, next_id: u32) -> Segments {
+        Segments::counting(disk, dir, options, Arc::new(AtomicU32::new(next_id)))
+    }
+
+    /// The same in another directory, with ids that none of these segments has or gets.
+    pub(crate) fn beside(&self, disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Segments {
+        Segments::counting(disk, dir, options, Arc::clone(&self.next_id))
+    }
+
+    fn counting(disk: Arc<dyn Disk>, dir: &Path, options: Options, next_id: Arc<AtomicU32>) -> Segments {
         Segments {
             reaper: Arc::new(Reaper::new(Arc::clone(&disk), dir)),
             disk,
@@ -63,7 +73,7 @@ impl Segments {
             table: RwLock::default(),
             spare: Mutex::default(),
             leftovers: Mutex::default(),
-            next_id: AtomicU32::new(next_id),
+            next_id,
             live_bytes: AtomicU64::new(0),
             deaths: AtomicU64::new(0),
         }
@@ -325,6 +335,11 @@ impl Segments {
         let id = self.next_id.fetch_add(1, Relaxed);
         assert!(id < u32::MAX, "segment ids are used up");
         id
+    }
+
+    /// Whether an id is one of those that [`Segments::new_id`] has returned.
+    pub(crate) fn has_given(&self, id: u32) -> bool {
+        id < self.next_id.load(Relaxed)
     }
 
     /// Size of the next segment: a quarter of the log, but at least a sixteenth of the full size, and at most all of it.

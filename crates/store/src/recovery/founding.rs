@@ -1,8 +1,11 @@
 //! Building a store from another program's data.
 
+use super::files::Files;
+use super::recover::{Recovered, create};
 use super::{OpenError, recover};
 use crate::log::{Error, KvView, Log, Options};
 use crate::state::auth::AuthState;
+use crate::store::Store;
 use crate::types::Revision;
 use crate::upkeep::checkpoint::{Checkpoint, Checkpoints};
 use api::authpb::{Role, User};
@@ -62,7 +65,26 @@ impl Founding {
         if recovered.checkpoint != Checkpoint::initial() {
             return Err(FoundingError::Occupied(dir.into()));
         }
-        Ok(Founding { checkpoints: recovered.checkpoints, log: recovered.log, last: Revision::default() })
+        Ok(Founding::of(recovered))
+    }
+
+    /// Begins an empty store in `dir`, which is to take the place of what `store` has ([`Prepared::of_store`](crate::Prepared::of_store)):
+    /// its segments have numbers that those of `store` do not get.
+    ///
+    /// # Errors
+    /// As [`Founding::begin`].
+    pub fn beside(store: &Store, disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Founding, FoundingError> {
+        disk.create_dir(dir).map_err(OpenError::io("create", dir))?;
+        let files = Files::list(&*disk, dir)?;
+        if !files.checkpoints.is_empty() {
+            return Err(FoundingError::Occupied(dir.into()));
+        }
+        let segments = store.segments.beside(Arc::clone(&disk), dir, options);
+        Ok(Founding::of(create(disk, dir, &files, segments)?))
+    }
+
+    fn of(empty: Recovered) -> Founding {
+        Founding { checkpoints: empty.checkpoints, log: empty.log, last: Revision::default() }
     }
 
     /// Adds the change of one revision: the stored bytes of a put, or of a deletion, as etcd and this store have them.
@@ -89,6 +111,8 @@ impl Founding {
         self.last = rev;
         if self.log.pending_bytes() > BUFFER_BYTES_MAX {
             self.log.flush()?;
+            // As it grows: otherwise the sync at the end would have all of it to write, and all others' syncs would wait for that.
+            self.log.segments().write_back()?;
         }
         Ok(())
     }

@@ -35,6 +35,8 @@ pub struct Opened {
     pub refused_keys: Vec<(PathBuf, &'static str)>,
     /// Key files that were used.
     pub used_keys: usize,
+    /// A lease that some key is on and that was not granted: only in a store that was made of other files.
+    pub(crate) missing_lease: Option<i64>,
 }
 
 /// The last entry that an opened store has applied.
@@ -57,10 +59,8 @@ pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Opened,
         recovered;
     let Recovered { refused, used_keys, .. } = recovered;
     let leases = Leases::new(loaded_leases(&checkpoint));
-    // A key's lease exists as long as the key does, so there is none that is missing.
-    if !Mistake::StartDetachesKeys.is_planted() {
-        attach(&leases, leased, || {});
-    }
+    // A key's lease exists as long as the key does, so there is none that is missing in a store of our own.
+    let missing_lease = if Mistake::StartDetachesKeys.is_planted() { None } else { attach(&leases, leased, || {}) };
     let revision = if Mistake::RevisionFromKeys.is_planted() { newest_key(&index) } else { checkpoint.revision };
     let maintenance = Maintenance::new(&segments, checkpoint.finished_compaction(), checkpoints_due, options.rest);
     maintenance.resume(checkpoint.compact_revision);
@@ -110,7 +110,7 @@ pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Opened,
     };
     let mut applier = Applier::new(Arc::clone(&store), log, applied.index, applied.term, applied.conf_state.clone());
     applier.installed_at = applied.installed.then_some(applied.index);
-    Ok(Opened { store, applier, applied, passed_over, refused_keys: refused, used_keys })
+    Ok(Opened { store, applier, applied, passed_over, refused_keys: refused, used_keys, missing_lease })
 }
 
 /// The newest revision of a key that is there: for [`Mistake::RevisionFromKeys`].

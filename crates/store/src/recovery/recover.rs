@@ -48,7 +48,8 @@ pub(crate) fn recover(
     let files = Files::list(&*disk, dir)?;
     let found = files.read_checkpoints(&*disk)?;
     let Some(newest) = found.kept.last() else {
-        return create(disk, dir, options, &files);
+        let segments = Segments::new(Arc::clone(&disk), dir, options, files.next_id(&[])?);
+        return create(disk, dir, &files, segments);
     };
     let checkpoint = newest.content.clone();
     let mut sources = Source::open_all(&*disk, dir, &checkpoint)?;
@@ -88,9 +89,14 @@ pub(crate) fn recover(
 
 /// Begins an empty store. Its first checkpoint is durable before the first segment is created, so segments without a
 /// checkpoint are never the trace of a power cut.
-fn create(disk: Arc<dyn Disk>, dir: &Path, options: Options, files: &Files) -> Result<Recovered, OpenError> {
+pub(super) fn create(
+    disk: Arc<dyn Disk>,
+    dir: &Path,
+    files: &Files,
+    segments: Segments,
+) -> Result<Recovered, OpenError> {
     files.check_fresh()?;
-    let segments = Arc::new(Segments::new(Arc::clone(&disk), dir, options, files.next_id(&[])?));
+    let segments = Arc::new(segments);
     files.tidy(&*disk, Found::default(), &segments, &HashSet::new())?;
     sync_ancestors(&*disk, dir)?;
     let mut checkpoints = Checkpoints::new(disk, dir, Arc::clone(&segments), Vec::new(), None);

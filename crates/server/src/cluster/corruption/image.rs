@@ -10,7 +10,7 @@ use http::StatusCode;
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
-use store::Store;
+use store::{Opened, Store};
 use telemetry::logging::{self, Value};
 
 /// How long one question may take, and so much longer for each second that the sender reads its history at the slowest pace.
@@ -44,34 +44,53 @@ pub(crate) enum Unequal {
     NotCompared(String),
 }
 
-/// Compares `staged`, which was made of a database of `bytes` bytes that `from` has sent, with the history of `from`, which answers at
-/// `urls`.
-pub(crate) fn compare(node: &Node, from: u64, urls: &[String], staged: &Store, bytes: u64) -> Result<(), Unequal> {
+/// Opens the store that was made of a database of `bytes` bytes which `from` has sent and which ends at `revision`, and compares its history
+/// with that of `from`, which answers at `urls`. An error is one of `open`.
+pub(crate) fn open_and_compare(
+    node: &Node,
+    from: u64,
+    urls: &[String],
+    (revision, bytes): (i64, u64),
+    open: impl FnOnce() -> Result<Opened, String>,
+) -> Result<(Opened, Result<(), Unequal>), String> {
     let ask = |revision| ask(node, from, urls, revision, answer_max(bytes));
-    let revision = staged.revision();
     // The sender works at the same time.
-    let (own, told) = thread::scope(|scope| {
+    let (opened, told) = thread::scope(|scope| {
         let told = thread::Builder::new().name("snapshot-hash".into()).spawn_scoped(scope, || ask(revision));
-        let own = staged.hash_kv(0);
+        let opened = open().map(|opened| (opened.store.hash_kv(0), opened));
         let told = match told {
             Ok(told) => told.join().unwrap_or_else(|_| Err("the question broke off".into())),
             Err(error) => Err(error.to_string()),
         };
-        (own, told)
+        (opened, told)
     });
-    let own = own.map_err(|error| Unequal::NotCompared(error.message().into()))?;
-    if compared(&own, &told.map_err(Unequal::NotCompared)?, |compacted| staged.hash_kv_compacted(compacted))? {
+    let (own, opened) = opened?;
+    let compared = match own {
+        Ok(own) => compare(&opened.store, &own, told, || ask(0)),
+        Err(error) => Err(Unequal::NotCompared(error.message().into())),
+    };
+    Ok((opened, compared))
+}
+
+/// Compares the hash `own` of `staged` with what the sender has `told`, which `ask` asks once more.
+fn compare(
+    staged: &Store,
+    own: &HashKvResponse,
+    told: Result<HashKvResponse, String>,
+    ask: impl FnOnce() -> Result<HashKvResponse, String>,
+) -> Result<(), Unequal> {
+    if compared(own, &told.map_err(Unequal::NotCompared)?, |compacted| staged.hash_kv_compacted(compacted))? {
         return Ok(());
     }
     // Asked for a revision to which it has compacted, the sender tells the hash from before. Asked for the newest one, it computes that.
-    let told = ask(0).map_err(Unequal::NotCompared)?;
-    if compared(&own, &told, |compacted| staged.hash_kv_compacted(compacted))? {
+    let told = ask().map_err(Unequal::NotCompared)?;
+    if compared(own, &told, |compacted| staged.hash_kv_compacted(compacted))? {
         return Ok(());
     }
     Err(Unequal::NotCompared(format!(
-        "the image ends at revision {revision} and is compacted to {}, but the sender answered for revision {}, compacted to {}; \
+        "the image ends at revision {} and is compacted to {}, but the sender answered for revision {}, compacted to {}; \
          it will send a newer one",
-        own.compact_revision, told.hash_revision, told.compact_revision
+        own.hash_revision, own.compact_revision, told.hash_revision, told.compact_revision
     )))
 }
 

@@ -9,7 +9,7 @@ mod image;
 mod initial;
 mod periodic;
 
-pub(crate) use image::{Unequal, compare as compare_image};
+pub(crate) use image::{Unequal, open_and_compare};
 pub use initial::Inconsistent;
 pub(crate) use initial::check as check_initial;
 

@@ -30,16 +30,7 @@ impl Intake {
     /// contradicts itself or does not fit on the disk is refused.
     pub fn begin(store: &Arc<Store>, from: u64, checkpoint: &[u8]) -> Result<Intake, IntakeError> {
         let content = manifest::read(checkpoint)?;
-        if content.revision < store.revision() || content.compact_revision < store.compact_revision() {
-            let what = format!(
-                "it ends at revision {}, compacted to {}, and this member is at {}, compacted to {}",
-                content.revision,
-                content.compact_revision,
-                store.revision(),
-                store.compact_revision()
-            );
-            return Err(IntakeError::Contradiction(what));
-        }
+        check_ahead(store, &content)?;
         let number = store.shelf.begin();
         let part = |entry| store.shelf.take(entry).map_or_else(|| Part::new(*entry), |part| part.listed_as(*entry));
         let parts = content.segments.iter().map(part).collect();
@@ -47,26 +38,9 @@ impl Intake {
         let leases = content.lease_table.map(Incoming::new);
         let intake = Intake { store: Arc::clone(store), from, number, content, parts, leases };
         store.shelf.clear(store.segments.reaper());
-        while let Err(error) = intake.check_room(checkpoint.len() as u64) {
-            // What was just freed is not in the way of what replaces it.
-            if !store.segments.reaper().make_room() {
-                return Err(error);
-            }
-        }
+        let to_come: u64 = intake.needed().iter().map(|(_, _, length)| *length).sum();
+        make_room(store, to_come.saturating_add(checkpoint.len() as u64))?;
         Ok(intake)
-    }
-
-    /// Checks that the disk has space for the rest of the snapshot, beside everything that is there now.
-    fn check_room(&self, checkpoint_bytes: u64) -> Result<(), IntakeError> {
-        let store = &self.store;
-        let to_come: u64 = self.needed().iter().map(|(_, _, length)| *length).sum();
-        let reserve = lock(&store.checkpoints).needed_reserve_bytes().saturating_add(store.options.reserve_bytes);
-        let needed_bytes = to_come.saturating_add(checkpoint_bytes).saturating_add(reserve);
-        // A disk that does not say how much is free is found full by a write, if it is.
-        match store.disk.free_bytes(&store.dir) {
-            Ok(free_bytes) if free_bytes < needed_bytes => Err(IntakeError::NoSpace { needed_bytes, free_bytes }),
-            _ => Ok(()),
-        }
     }
 
     /// The member that sends it.
@@ -134,6 +108,37 @@ impl Intake {
 
     fn check_number(&self) -> Result<(), IntakeError> {
         if self.store.shelf.is_last(self.number) { Ok(()) } else { Err(IntakeError::Superseded) }
+    }
+}
+
+/// Refuses a snapshot that is older than what this member has.
+pub(super) fn check_ahead(store: &Store, content: &Checkpoint) -> Result<(), IntakeError> {
+    if content.revision >= store.revision() && content.compact_revision >= store.compact_revision() {
+        return Ok(());
+    }
+    Err(IntakeError::Contradiction(format!(
+        "it ends at revision {}, compacted to {}, and this member is at {}, compacted to {}",
+        content.revision,
+        content.compact_revision,
+        store.revision(),
+        store.compact_revision()
+    )))
+}
+
+/// Checks that the disk has space for `bytes` more, beside everything that is there now. What was just freed is not in their way.
+pub(super) fn make_room(store: &Store, bytes: u64) -> Result<(), IntakeError> {
+    loop {
+        let reserve = lock(&store.checkpoints).needed_reserve_bytes().saturating_add(store.options.reserve_bytes);
+        let needed_bytes = bytes.saturating_add(reserve);
+        match store.disk.free_bytes(&store.dir) {
+            Ok(free_bytes) if free_bytes < needed_bytes => {
+                if !store.segments.reaper().make_room() {
+                    return Err(IntakeError::NoSpace { needed_bytes, free_bytes });
+                }
+            }
+            // A disk that does not say how much is free is found full by a write, if it is.
+            _ => return Ok(()),
+        }
     }
 }
 

@@ -29,11 +29,17 @@ pub(super) fn read(bytes: &[u8]) -> Result<Checkpoint, IntakeError> {
     }
     let content = decode_sent(bytes).map_err(IntakeError::Checkpoint)?;
     at_most("leases", SNAPSHOT_LEASES_MAX, content.lease_table.map_or(0, |table| table.leases))?;
-    if content.applied_index == 0 {
-        return Err(IntakeError::Contradiction("it is a snapshot that no member can be in".into()));
-    }
+    check_applied(&content)?;
     content.segments.iter().try_for_each(check_entry)?;
     Ok(content)
+}
+
+/// Refuses the snapshot of a store to which nothing was applied.
+pub(super) fn check_applied(content: &Checkpoint) -> Result<(), IntakeError> {
+    match content.applied_index {
+        0 => Err(IntakeError::Contradiction("it is a snapshot that no member can be in".into())),
+        _ => Ok(()),
+    }
 }
 
 fn at_most(what: &'static str, limit: usize, found: u64) -> Result<(), IntakeError> {

@@ -7,6 +7,8 @@
 //!
 //! More than some thousands of leases are sent apart from the checkpoint, as a table ([`lease_table`]) that is fetched like a segment.
 //!
+//! A store that was founded beside the running one is taken with less: its files are moved, and its index is used as it is (`moved.rs`).
+//!
 //! Each member numbers its segments on its own. So a received segment gets a number of this store, which stands in its header and in no
 //! record. Everything after the header is the sender's, byte for byte.
 
@@ -16,6 +18,7 @@ mod install;
 mod intake;
 mod lease_table;
 mod manifest;
+mod moved;
 mod part;
 mod prepared;
 mod shelf;

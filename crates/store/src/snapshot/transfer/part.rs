@@ -35,6 +35,11 @@ impl Part {
         Part { entry, written: 0, head: [0; SEGMENT_HEADER_BYTES], crc: 0, synced: 0, file: None }
     }
 
+    /// A segment that is whole in a file of this member.
+    pub(super) fn whole(entry: SegmentEntry, file: PartFile) -> Part {
+        Part { written: entry.length, synced: entry.length, file: Some(file), ..Part::new(entry) }
+    }
+
     /// The same segment under the number that another checkpoint lists it with.
     pub(super) fn listed_as(self, entry: SegmentEntry) -> Part {
         Part { entry, ..self }

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A snapshot that [`Applier::install`](crate::Applier::install) can swap in: durable, every record checked, the index rebuilt.
-/// Dropped instead, it leaves its segments to the next transfer.
+/// Dropped instead, it leaves the segments that were sent to the next transfer.
 pub struct Prepared {
     pub(super) store: Arc<Store>,
     /// With the segments under this member's numbers.
@@ -75,12 +75,6 @@ pub(super) fn prepare(
         name(store, part)?;
     }
     let checkpoint = write_checkpoint(store, &content)?;
-    failpoint::point!(SNAP_DB_RENAME_BEFORE_DIR_SYNC);
-    failpoint::text!(SNAP_DB_DIR_SYNC_ERROR, |text| {
-        store.disk.remove(&checkpoint).ok();
-        Err(Error::io("sync", &store.dir)(std::io::Error::other(text)).into())
-    });
-    store.segments.reaper().sync_names().map_err(Error::io("sync", &store.dir))?;
     let live_bytes = shares.iter().map(|share| share.live).sum();
     let segments = sources.into_iter().zip(&shares).map(|(source, share)| segment(store, source, share));
     Ok(Prepared {
@@ -142,14 +136,19 @@ fn name(store: &Store, part: &mut Part) -> Result<(), IntakeError> {
     Ok(())
 }
 
-/// Writes the checkpoint under a name that nothing else has.
-fn write_checkpoint(store: &Store, content: &Checkpoint) -> Result<PathBuf, IntakeError> {
+/// Writes the checkpoint under a name that nothing else has, and makes it durable with the names of the segments that it lists.
+pub(super) fn write_checkpoint(store: &Store, content: &Checkpoint) -> Result<PathBuf, IntakeError> {
     let number = store.segments.new_id();
     let path = store.dir.join(intake_checkpoint_name(number));
     let write = || {
         let file = store.disk.open(&path, Mode::Create).map_err(Error::io("create", &path))?;
         disk::write_behind(&*file, &encode_checkpoint(content)).map_err(Error::io("write", &path))?;
-        file.sync_data().map_err(Error::io("sync", &path))
+        file.sync_data().map_err(Error::io("sync", &path))?;
+        failpoint::point!(SNAP_DB_RENAME_BEFORE_DIR_SYNC);
+        failpoint::text!(SNAP_DB_DIR_SYNC_ERROR, |text| {
+            Err(Error::io("sync", &store.dir)(std::io::Error::other(text)))
+        });
+        store.segments.reaper().sync_names().map_err(Error::io("sync", &store.dir))
     };
     match write() {
         Ok(()) => Ok(path),

@@ -43,10 +43,11 @@ impl Shelf {
         Some(parts.swap_remove(at))
     }
 
-    /// Keeps whole segments of a broken transfer, and removes the files of the others.
+    /// Keeps whole segments of a broken transfer, and removes the files of the others, and of those that no other one could be told equal to.
     pub(super) fn put(&self, reaper: &Reaper, parts: impl IntoIterator<Item = Part>) {
-        let (whole, broken) = parts.into_iter().partition::<Vec<Part>, _>(Part::is_whole);
-        retire(reaper, broken);
+        let is_kept = |part: &Part| part.is_whole() && part.entry.body_crc.is_some();
+        let (whole, others) = parts.into_iter().partition::<Vec<Part>, _>(is_kept);
+        retire(reaper, others);
         let mut state = lock(&self.state);
         state.checkpoints = 0;
         state.parts.extend(whole);

@@ -14,6 +14,8 @@ use disk::sim::{Random, SimDisk};
 use std::path::Path;
 use std::sync::Arc;
 
+mod moved;
+
 const DIR: &str = "/store";
 
 fn receiver() -> (SimDisk, Opened) {
