@@ -10,7 +10,7 @@ use crate::read::{Allowance, Kvs, Plan, RangeAnswer, ReadView, Selected, Unpubli
 use crate::snapshot::transfer::Shelf;
 use crate::state::auth::Auth;
 use crate::state::{Alarms, Leases, Members, is_known_alarm};
-use crate::types::Loc;
+use crate::types::{Loc, Revision};
 use crate::upkeep::checkpoint::Checkpoints;
 use crate::upkeep::{HashCache, Maintenance, Pins};
 use crate::watch::{History, Hub, Record, Wake, WatchStream};
@@ -304,8 +304,8 @@ impl History for Store {
         Store::compact_revision(self)
     }
 
-    fn scan(&self, from: i64, to: i64, visit: &mut dyn FnMut(Record<'_>) -> ControlFlow<()>) {
-        let mut scan = self.segments.scan(from);
+    fn scan(&self, from: Revision, to: i64, visit: &mut dyn FnMut(Record<'_>) -> ControlFlow<()>) {
+        let mut scan = self.segments.scan_from(from);
         while let Some(found) = scan.advance() {
             if found.rev.main > to {
                 return;

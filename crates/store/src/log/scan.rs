@@ -55,8 +55,8 @@ pub struct Scan {
 }
 
 impl Scan {
-    pub(crate) fn new(segments: Arc<Segments>, from: i64) -> Scan {
-        Scan { segments, next: Revision { main: from, sub: 0 }, at: None }
+    pub(crate) fn new(segments: Arc<Segments>, next: Revision) -> Scan {
+        Scan { segments, next, at: None }
     }
 
     /// The next record.

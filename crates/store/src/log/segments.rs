@@ -9,7 +9,7 @@ use super::layout::{
 use super::table::Table;
 use super::{Error, Listing, Scan, Segment, Value};
 use crate::mistake::Mistake;
-use crate::types::Loc;
+use crate::types::{Loc, Revision};
 use disk::{Disk, Reaper, Users};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -113,6 +113,11 @@ impl Segments {
 
     /// The records from the first one with a main revision of at least `from`, in revision order.
     pub fn scan(self: &Arc<Self>, from: i64) -> Scan {
+        self.scan_from(Revision { main: from, sub: 0 })
+    }
+
+    /// The records from this one on, in revision order.
+    pub(crate) fn scan_from(self: &Arc<Self>, from: Revision) -> Scan {
         Scan::new(Arc::clone(self), from)
     }
 

@@ -135,7 +135,7 @@ impl Pieces {
     }
 
     fn cut(&mut self) {
-        let copied = std::mem::take(&mut self.out);
+        let copied = self.out.split();
         self.seal(copied);
         self.done.push(Piece { events: std::mem::take(&mut self.events), count: std::mem::take(&mut self.count) });
     }

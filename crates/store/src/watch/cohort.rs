@@ -84,12 +84,6 @@ impl Cohorts {
         }
     }
 
-    /// Puts back the cohort that was taken last, which has read nothing: its turn comes again.
-    pub(super) fn put_back(&mut self, cursor: i64, cohort: Cohort) {
-        self.newest_next = !self.newest_next;
-        self.put(cursor, cohort);
-    }
-
     /// Takes the cohort with the lowest cursor, if `wanted` says so of that.
     pub(super) fn take_first_if(&mut self, wanted: impl FnOnce(i64) -> bool) -> Option<Cohort> {
         let first = self.by_cursor.first_entry()?;

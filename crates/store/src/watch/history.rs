@@ -28,9 +28,9 @@ pub(crate) trait History: Send + Sync + 'static {
     /// a reader which looks at it after reading knows whether it read everything.
     fn compact_revision(&self) -> i64;
 
-    /// Visits the records with `from <= rev.main <= to` in revision order until `visit` breaks. `to` is never above what the hub
-    /// was told. Holds no lock that [`History::previous`] takes.
-    fn scan(&self, from: i64, to: i64, visit: &mut dyn FnMut(Record<'_>) -> ControlFlow<()>);
+    /// Visits the records from `from` to the main revision `to` in revision order until `visit` breaks. `to` is never above what the
+    /// hub was told. Holds no lock that [`History::previous`] takes.
+    fn scan(&self, from: Revision, to: i64, visit: &mut dyn FnMut(Record<'_>) -> ControlFlow<()>);
 
     /// The stored bytes of what `key` held at revision `main - 1`; `None` when it did not exist then or the version is gone.
     fn previous(&self, key: &[u8], main: i64) -> Option<Bytes>;

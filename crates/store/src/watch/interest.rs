@@ -94,6 +94,11 @@ impl Interests {
         self.slots.into_iter().map(|(_, interest)| interest)
     }
 
+    /// The interest, if there is one alone.
+    pub(super) fn only(&self) -> Option<&Interest> {
+        if self.slots.len() == 1 { self.iter().next().map(|(_, interest)| interest) } else { None }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.slots.len()
     }

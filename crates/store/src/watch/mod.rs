@@ -7,7 +7,7 @@
 //! - [`allowance`]: how many watches a client and a member may have.
 //! - [`hub`]: where the applier publishes revisions; matches them ([`matcher`], [`span_tree`], [`items`]) and pushes references.
 //! - [`stream_queue`]: the bounded queue between the hub and one stream.
-//! - [`cohort`], [`catch_up`]: watchers that read the log at their own pace, and one bounded read for them.
+//! - [`cohort`], [`catch_up`], [`finds`]: watchers that read the log at their own pace, one bounded read for them, and what it finds.
 //! - [`block`], [`chunks`], [`outbox`], [`batch`]: events as bytes, encoded once for all watchers that get them.
 //! - [`room`]: memory for events, asked for before they are built.
 //! - [`history`]: what watches need from the rest of the store.
@@ -25,6 +25,7 @@ mod catch_up;
 mod chunks;
 mod cohort;
 mod event;
+mod finds;
 mod history;
 mod hub;
 mod interest;

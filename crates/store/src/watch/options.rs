@@ -16,7 +16,8 @@ pub struct Options {
     pub delivery_bytes_max: usize,
     /// Matches of events and watchers that the applier looks at for one revision; of a revision with more, all streams read the log.
     pub route_hits_max: usize,
-    /// Log records looked at in one call of `poll`, give or take one revision.
+    /// Log records looked at in one call of `poll`, give or take as many for the revision that it ends with. A revision with more is
+    /// read in several calls.
     pub poll_records_max: usize,
     /// A cursor this close to the present registers with the hub and reads the rest while live events queue after it.
     pub join_gap_revisions: i64,

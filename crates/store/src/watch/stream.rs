@@ -12,7 +12,7 @@ use api::limits::WATCH_BYTES_FREE;
 use super::allowance::{self, Allowance};
 use super::batch::{Batch, NO_WATCH, Origin, Sink};
 use super::block::{Change, Pieces, for_each_interest};
-use super::catch_up::{self, Unread};
+use super::catch_up::{self, Part, Unread};
 use super::cohort::{Cohort, Cohorts};
 use super::interest::Interests;
 use super::outbox::{Delivery, Outbox};
@@ -35,8 +35,11 @@ pub struct WatchStream {
     /// Interests that are registered with the hub.
     live: Interests,
     cohorts: Cohorts,
-    /// The last one is read first.
-    joining: Vec<Joining>,
+    /// What is read before other cohorts have their turn.
+    reading: Option<Stretch>,
+    /// Cohorts that are registered already and read the last revisions before that. Live events wait after them. The last one is
+    /// read first.
+    joining: Vec<Stretch>,
     /// Entries taken from the queue, not yet turned into responses.
     taken: VecDeque<Entry>,
     outbox: Outbox,
@@ -47,11 +50,13 @@ pub struct WatchStream {
     allowance: Option<Arc<Allowance>>,
 }
 
-/// A cohort that is registered already and reads the last revisions before that. Live events wait after it.
-struct Joining {
+/// A stretch of the log that a cohort reads.
+struct Stretch {
     cohort: Cohort,
     cursor: i64,
     to: i64,
+    /// How far it has got in the revision at the cursor.
+    part: Option<Box<Part>>,
 }
 
 /// What a stream that waits for memory has looked at last. While its cancellations are the same, so is what needs the memory.
@@ -64,14 +69,14 @@ struct Waits {
 
 /// How a read for a cohort ended.
 enum Read {
-    /// Its new cursor.
-    To(i64),
+    /// To its new cursor, or into the revision there.
+    To(Stretch),
     /// Its members were cancelled.
     Ended,
-    /// A part of it is to be read at a time.
-    Wide,
+    /// The halves of the cohort are to be read one after the other.
+    Wide(Stretch, Box<Stretch>),
     /// There is no room for its events now.
-    Waits,
+    Waits(Stretch),
 }
 
 /// Whether [`WatchStream::poll`] can go on.
@@ -80,6 +85,23 @@ enum Step {
     On,
     /// There is no room for what comes next. The sink has been asked to say when there is.
     Waits,
+}
+
+impl Stretch {
+    /// Drops members that were cancelled. False if none is left.
+    fn sweep(&mut self, watchers: &Watchers, cancellations: u64) -> bool {
+        let before = self.cohort.interests.len();
+        self.cohort.sweep(watchers, cancellations);
+        let left = self.cohort.interests.len();
+        // Those that are left may need less.
+        self.part.take_if(|part| part.is_measured() && left != before);
+        left > 0
+    }
+
+    /// Whether it has memory for events that it has not all found yet.
+    fn holds_room(&self) -> bool {
+        self.part.as_ref().is_some_and(|part| part.holds_room())
+    }
 }
 
 impl Hub {
@@ -95,6 +117,7 @@ impl Hub {
             watchers: Watchers::default(),
             live: Interests::default(),
             cohorts: Cohorts::default(),
+            reading: None,
             joining: Vec::new(),
             taken: VecDeque::new(),
             outbox: Outbox::default(),
@@ -227,7 +250,7 @@ impl WatchStream {
         self.poll_within(&mut records_left, origin, bytes_max, sink)
     }
 
-    /// Records of the log, give or take a revision, that a turn should look at.
+    /// Records of the log that a turn should look at, give or take as many for the revision that it ends with.
     pub fn records_max(&self) -> usize {
         self.hub().options().poll_records_max
     }
@@ -235,7 +258,7 @@ impl WatchStream {
     /// Whether there is more to do than to pass live events on. Each of a client's messages should not have that done: there may be
     /// thousands of them in a turn of its connection.
     pub fn is_behind(&self) -> bool {
-        self.waits.is_some() || !self.joining.is_empty() || !self.cohorts.is_empty()
+        self.waits.is_some() || !self.joining.is_empty() || self.is_reading()
     }
 
     /// The same as [`WatchStream::poll`], for several calls that together look at so many records.
@@ -262,12 +285,14 @@ impl WatchStream {
                 }
             }
             self.waits = None;
-            if *records_left == 0 && (!self.joining.is_empty() || !self.cohorts.is_empty()) {
+            if *records_left == 0 && (!self.joining.is_empty() || self.is_reading()) {
                 self.queue.rouse();
                 return 0;
             }
             let mut ask = |bytes: usize, waits: bool| sink.room(bytes, waits);
-            if let Some(joining) = self.joining.pop() {
+            // Who has memory asks for no other before that is sent.
+            let holds_room = self.reading.as_ref().is_some_and(Stretch::holds_room);
+            if !holds_room && let Some(joining) = self.joining.pop() {
                 if self.catch_up_joining(joining, records_left, &mut ask) == Step::Waits && !self.begin_to_wait() {
                     return 0;
                 }
@@ -275,13 +300,13 @@ impl WatchStream {
             }
             // Live events and those who catch up take turns. Those who wait for room keep theirs.
             self.catch_up_next = !self.catch_up_next;
-            let live = match !self.catch_up_next || self.cohorts.is_empty() {
+            let live = match !holds_room && (!self.catch_up_next || !self.is_reading()) {
                 true => self.next_live(&mut ask),
                 false => None,
             };
             let step = match live {
                 Some(step) => step,
-                None if self.cohorts.is_empty() => return 0,
+                None if !self.is_reading() => return 0,
                 None => self.catch_up(records_left, &mut ask),
             };
             if step == Step::Waits {
@@ -302,6 +327,11 @@ impl WatchStream {
         self.history.hub()
     }
 
+    /// Whether cohorts read the log that are not joining.
+    fn is_reading(&self) -> bool {
+        self.reading.is_some() || !self.cohorts.is_empty()
+    }
+
     fn metrics(&self) -> &super::Metrics {
         self.hub().metrics()
     }
@@ -309,7 +339,7 @@ impl WatchStream {
     /// Whether everything up to `level` that the stream's watchers want is in its queue or sent, and no watcher starts later.
     fn all_level_at(&mut self, level: i64) -> bool {
         self.watchers.len() > 0
-            && self.cohorts.is_empty()
+            && !self.is_reading()
             && (Mistake::FutureWatchGetsProgress.is_planted() || self.watchers.begin_by(level.saturating_add(1)))
     }
 
@@ -453,53 +483,49 @@ impl WatchStream {
 
     /// Reads one cohort's next part of the log, or lets it join the hub if that is all but done.
     fn catch_up(&mut self, records_left: &mut usize, ask: &mut Ask<'_>) -> Step {
-        let Some((cursor, mut cohort, next)) = self.cohorts.take_next() else { return Step::On };
-        cohort.sweep(&self.watchers, self.cancellations);
-        if cohort.interests.is_empty() {
-            return Step::On;
-        }
         let level = self.hub().level();
-        if cursor > level.saturating_sub(self.hub().options().join_gap_revisions) {
-            self.join(cursor, cohort);
+        let mut stretch = match self.reading.take() {
+            Some(stretch) => stretch,
+            None => {
+                let Some((cursor, cohort, next)) = self.cohorts.take_next() else { return Step::On };
+                let to = next.map_or(level, |next| level.min(next.saturating_sub(1)));
+                Stretch { cohort, cursor, to, part: None }
+            }
+        };
+        if !stretch.sweep(&self.watchers, self.cancellations) {
             return Step::On;
         }
-        let to = next.map_or(level, |next| level.min(next.saturating_sub(1)));
-        loop {
-            match self.read(&cohort, cursor, to, level, records_left, ask) {
-                Read::To(cursor) => {
-                    self.cohorts.put(cursor, cohort);
-                    return Step::On;
-                }
-                Read::Ended => return Step::On,
-                Read::Wide => {
-                    let (one, other) = cohort.halve();
-                    self.cohorts.put(cursor, other);
-                    cohort = one;
-                }
-                Read::Waits => {
-                    self.cohorts.put_back(cursor, cohort);
-                    return Step::Waits;
-                }
+        if stretch.part.is_none() && stretch.cursor > level.saturating_sub(self.hub().options().join_gap_revisions) {
+            self.join(stretch.cursor, stretch.cohort);
+            return Step::On;
+        }
+        match self.read(stretch, level, records_left, ask) {
+            Read::To(stretch) if stretch.part.is_some() => self.reading = Some(stretch),
+            Read::To(Stretch { cursor, cohort, .. }) => self.cohorts.put(cursor, cohort),
+            Read::Ended => {}
+            Read::Wide(one, other) => {
+                self.cohorts.put(other.cursor, other.cohort);
+                self.reading = Some(one);
+            }
+            Read::Waits(stretch) => {
+                self.reading = Some(stretch);
+                return Step::Waits;
             }
         }
+        Step::On
     }
 
-    fn catch_up_joining(&mut self, mut joining: Joining, records_left: &mut usize, ask: &mut Ask<'_>) -> Step {
-        joining.cohort.sweep(&self.watchers, self.cancellations);
-        let Joining { cohort, cursor, to } = joining;
-        if cohort.interests.is_empty() {
+    fn catch_up_joining(&mut self, mut joining: Stretch, records_left: &mut usize, ask: &mut Ask<'_>) -> Step {
+        if !joining.sweep(&self.watchers, self.cancellations) {
             return Step::On;
         }
-        match self.read(&cohort, cursor, to, to, records_left, ask) {
-            Read::To(cursor) if cursor <= to => self.joining.push(Joining { cohort, cursor, to }),
+        let to = joining.to;
+        match self.read(joining, to, records_left, ask) {
+            Read::To(joining) if joining.cursor <= to => self.joining.push(joining),
             Read::To(_) | Read::Ended => {}
-            Read::Wide => {
-                let (one, other) = cohort.halve();
-                self.joining.push(Joining { cohort: other, cursor, to });
-                self.joining.push(Joining { cohort: one, cursor, to });
-            }
-            Read::Waits => {
-                self.joining.push(Joining { cohort, cursor, to });
+            Read::Wide(one, other) => self.joining.extend([*other, one]),
+            Read::Waits(joining) => {
+                self.joining.push(joining);
                 return Step::Waits;
             }
         }
@@ -507,25 +533,24 @@ impl WatchStream {
     }
 
     /// Reads for a cohort. When compaction has passed its cursor, its members are cancelled.
-    fn read(
-        &mut self,
-        cohort: &Cohort,
-        cursor: i64,
-        to: i64,
-        current: i64,
-        records_left: &mut usize,
-        ask: &mut Ask<'_>,
-    ) -> Read {
-        match catch_up::read(&*self.history, cohort, cursor, to, current, *records_left, ask) {
+    fn read(&mut self, stretch: Stretch, current: i64, records_left: &mut usize, ask: &mut Ask<'_>) -> Read {
+        let Stretch { cohort, cursor, to, part } = stretch;
+        match catch_up::read(&*self.history, &cohort, (cursor, to), current, part, records_left, ask) {
             Ok(reading) => {
-                *records_left = records_left.saturating_sub(reading.records.max(1));
                 reading.deliveries.into_iter().for_each(|delivery| self.outbox.events(delivery));
-                Read::To(reading.next)
+                Read::To(Stretch { cohort, cursor: reading.next, to, part: None })
             }
-            Err(Unread::Wide) => Read::Wide,
-            Err(Unread::NoRoom) => Read::Waits,
+            Err(Unread::Later(part)) => Read::To(Stretch { cohort, cursor, to, part: Some(part) }),
+            Err(Unread::Wide) => {
+                // To divide them is work, too.
+                *records_left = records_left.saturating_sub(cohort.interests.len());
+                let (one, other) = cohort.halve();
+                let half = |cohort| Stretch { cohort, cursor, to, part: None };
+                Read::Wide(half(one), Box::new(half(other)))
+            }
+            Err(Unread::NoRoom(part)) => Read::Waits(Stretch { cohort, cursor, to, part }),
             Err(Unread::Compacted(compact_revision)) => {
-                self.cancel_compacted(cohort, compact_revision);
+                self.cancel_compacted(&cohort, compact_revision);
                 Read::Ended
             }
         }
@@ -558,7 +583,8 @@ impl WatchStream {
         let before = self.cancellations;
         let is_passed = |cursor: i64| catch_up::is_passed(cursor, compact_revision);
         let joining = self.joining.extract_if(.., |joining| is_passed(joining.cursor));
-        let mut passed: Vec<Cohort> = joining.map(|joining| joining.cohort).collect();
+        let reading = self.reading.take_if(|reading| is_passed(reading.cursor));
+        let mut passed: Vec<Cohort> = joining.chain(reading).map(|stretch| stretch.cohort).collect();
         passed.extend(std::iter::from_fn(|| self.cohorts.take_first_if(is_passed)));
         passed.iter().for_each(|cohort| self.cancel_compacted(cohort, compact_revision));
         self.cancellations != before
@@ -595,7 +621,7 @@ impl WatchStream {
             self.place(&members, number, cursor.max(level.saturating_add(1)), level);
         }
         if cursor <= level && !cohort.interests.is_empty() {
-            self.joining.push(Joining { cohort, cursor, to: level });
+            self.joining.push(Stretch { cohort, cursor, to: level, part: None });
         }
     }
 }

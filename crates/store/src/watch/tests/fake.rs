@@ -9,7 +9,7 @@ use api::mvccpb::KeyValue;
 use bytes::Bytes;
 
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use crate::types::{Loc, Revision};
 use crate::watch::{Event, History, Hub, Kind, Options, Record};
 
@@ -50,6 +50,8 @@ pub(super) struct Fake {
     pub(super) unbuilt: AtomicBool,
     /// Compacts to this revision in the middle of the next scan, unless it is 0.
     pub(super) compact_in_scan: AtomicI64,
+    /// Records that scans have shown.
+    pub(super) scanned: AtomicUsize,
 }
 
 impl Fake {
@@ -70,6 +72,7 @@ impl Fake {
             forgetful,
             unbuilt: AtomicBool::new(false),
             compact_in_scan: AtomicI64::new(0),
+            scanned: AtomicUsize::new(0),
         })
     }
 
@@ -171,9 +174,9 @@ impl History for Fake {
         self.compact.load(Ordering::SeqCst)
     }
 
-    fn scan(&self, from: i64, to: i64, visit: &mut dyn FnMut(Record<'_>) -> ControlFlow<()>) {
+    fn scan(&self, from: Revision, to: i64, visit: &mut dyn FnMut(Record<'_>) -> ControlFlow<()>) {
         // One record at a time under the lock, so that compaction gets in between.
-        let mut after = Revision { main: from, sub: 0 };
+        let mut after = from;
         loop {
             let next = {
                 let data = self.data.lock().unwrap();
@@ -181,6 +184,7 @@ impl History for Fake {
                 data.records.get(at).map(|record| (record.rev, record.tombstone, record.bytes.clone()))
             };
             let Some((rev, tombstone, bytes)) = next.filter(|(rev, ..)| rev.main <= to) else { return };
+            self.scanned.fetch_add(1, Ordering::SeqCst);
             if visit(Record { rev, tombstone, stored: &bytes, share: &|| bytes.clone() }).is_break() {
                 return;
             }

@@ -3,6 +3,7 @@
 mod checker;
 mod fake;
 mod model;
+mod parts;
 mod rooms;
 mod rules;
 #[cfg(feature = "schedules")]

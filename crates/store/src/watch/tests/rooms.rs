@@ -345,3 +345,52 @@ fn watches_that_begin_before_a_compaction_are_told_so_while_a_stream_waits_for_r
     client.poll(&mut stream);
     assert_eq!(client.events(), vec![last; 20], "the other goes on");
 }
+
+#[test]
+fn a_large_revision_takes_no_memory_before_there_is_room_for_it() {
+    for join_gap_revisions in [0, 10] {
+        let store = Fake::new(Options { poll_records_max: 10, join_gap_revisions, ..Options::default() });
+        let mut client = Client::default();
+        let mut stream = open(&store);
+        let large = write(&store, 200, SMALL_BYTES);
+        stream.create(WatchCreateRequest { watch_id: 8, ..everything(0, false) });
+        stream.create(WatchCreateRequest { watch_id: 9, ..everything(large, false) });
+        stream.create(WatchCreateRequest { key: "k007".into(), start_revision: large, ..Default::default() });
+        let turns = |stream: &mut WatchStream, client: &mut Client| (0..500).for_each(|_| client.poll(stream));
+        turns(&mut stream, &mut client);
+        assert!(client.waits_for.is_some_and(|bytes| bytes > 200 * SMALL_BYTES) && client.events().is_empty());
+        let (asked, scanned) = (client.asked, store.scanned.load(Ordering::SeqCst));
+        stream.cancel(77);
+        stream.refuse("not measured again");
+        turns(&mut stream, &mut client);
+        assert_eq!((client.asked, store.scanned.load(Ordering::SeqCst)), (asked, scanned));
+
+        // What has room is read to its end: it does not wait with that for more.
+        client.room_bytes = usize::MAX;
+        client.waits_for = None;
+        while client.held() == 0 {
+            stream.poll(&ORIGIN, 1, &mut client);
+        }
+        assert!(store.scanned.load(Ordering::SeqCst) - scanned < 20);
+        client.room_bytes = 0;
+        let live = write(&store, 20, SMALL_BYTES);
+        turns(&mut stream, &mut client);
+        assert!(client.waits_for.is_some());
+        assert_eq!(client.events(), [large; 201]);
+        assert_eq!(client.held(), 0);
+        client.room_bytes = usize::MAX;
+        client.waits_for = None;
+        turns(&mut stream, &mut client);
+        assert_eq!(client.events(), [live; 41]);
+
+        // The watch alone that needs the memory is gone.
+        client.room_bytes = 0;
+        stream.create(WatchCreateRequest { watch_id: 10, ..everything(large, true) });
+        stream.create(WatchCreateRequest { key: "k008".into(), start_revision: large, ..Default::default() });
+        turns(&mut stream, &mut client);
+        assert!(client.waits_for.take().is_some() && client.events().is_empty());
+        stream.cancel(10);
+        turns(&mut stream, &mut client);
+        assert_eq!((client.waits_for, client.events()), (None, vec![large, live]));
+    }
+}
