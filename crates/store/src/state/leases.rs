@@ -43,9 +43,22 @@ struct Attached {
     keys: BTreeSet<Arc<[u8]>>,
     /// Of all of them.
     bytes: u64,
+    /// The number of the key that was added last.
+    newest: u64,
+}
+
+/// What a lease has got of keys: while this is the same it has no others, perhaps fewer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Additions {
+    state: u64,
+    newest: u64,
 }
 
 struct Table {
+    /// How many states were replaced before this one.
+    state: u64,
+    /// How many keys were added to leases.
+    added: u64,
     granted: Pieces,
     keys: BTreeMap<i64, Attached>,
     lease_of: BTreeMap<Arc<[u8]>, i64>,
@@ -62,6 +75,12 @@ pub(crate) enum Reach<'a> {
 }
 
 impl Table {
+    fn add(&mut self, key: Arc<[u8]>, id: i64) {
+        self.added = self.added.wrapping_add(1);
+        self.keys.entry(id).or_default().add(key.clone(), self.added);
+        self.lease_of.insert(key, id);
+    }
+
     /// The first key from `from` on that is attached to a lease, or to any.
     fn first_key(&self, lease: Option<i64>, from: &[u8]) -> Option<&[u8]> {
         let bounds = (Bound::Included(from), Bound::Unbounded);
@@ -73,7 +92,9 @@ impl Table {
 }
 
 impl Attached {
-    fn add(&mut self, key: Arc<[u8]>) {
+    /// Adds a key, which is the `number`th of all leases.
+    fn add(&mut self, key: Arc<[u8]>, number: u64) {
+        self.newest = number;
         self.bytes += key.len() as u64;
         self.keys.insert(key);
     }
@@ -86,7 +107,7 @@ impl Leases {
             pieces.insert(lease);
         }
         let count = pieces.count();
-        let table = Table { granted: pieces, keys: BTreeMap::new(), lease_of: BTreeMap::new() };
+        let table = Table { state: 0, added: 0, granted: pieces, keys: BTreeMap::new(), lease_of: BTreeMap::new() };
         Leases { table: RwLock::new(table), attached: AtomicUsize::new(0), granted: AtomicUsize::new(count) }
     }
 
@@ -158,6 +179,16 @@ impl Leases {
                 }
             }
         }
+    }
+
+    /// What keys a lease has got; `None` if there is none on it.
+    pub(crate) fn additions(&self, id: i64) -> Option<Additions> {
+        if self.attached.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let table = read(&self.table);
+        let attached = table.keys.get(&id)?;
+        Some(Additions { state: table.state, newest: attached.newest })
     }
 
     /// How many keys are attached to a lease, and their bytes.
@@ -233,16 +264,14 @@ impl Leases {
                 if id == 0 {
                     table.lease_of.remove(&held);
                 } else {
-                    table.keys.entry(id).or_default().add(held.clone());
-                    table.lease_of.insert(held, id);
+                    table.add(held, id);
                 }
             }
             None if id == 0 => return,
             None => {
                 // A copy: the caller's key keeps a whole Raft entry in memory.
                 let held: Arc<[u8]> = key.into();
-                table.keys.entry(id).or_default().add(held.clone());
-                table.lease_of.insert(held, id);
+                table.add(held, id);
             }
         }
         self.attached.store(table.lease_of.len(), Ordering::Relaxed);
@@ -252,7 +281,9 @@ impl Leases {
     pub(crate) fn replace(&self, other: Leases) -> Leases {
         let Leases { table, attached, granted } = other;
         let mut current = write(&self.table);
+        let state = current.state.wrapping_add(1);
         std::mem::swap(&mut *current, &mut *write(&table));
+        current.state = state;
         let before = self.attached.swap(attached.into_inner(), Ordering::Relaxed);
         let granted_before = self.granted.swap(granted.into_inner(), Ordering::Relaxed);
         Leases { table, attached: AtomicUsize::new(before), granted: AtomicUsize::new(granted_before) }

@@ -7,6 +7,6 @@ mod leases;
 mod members;
 
 pub(crate) use alarms::{Alarms, is_known as is_known_alarm};
+pub(crate) use leases::{Additions, LeaseCapture, Reach};
 pub use leases::{Lease, Leases};
-pub(crate) use leases::{LeaseCapture, Reach};
 pub use members::{ConfChangeContext, Downgrade, Member, Members};

@@ -7,7 +7,6 @@ use api::etcdserverpb::{
     request_op::Request,
 };
 use api::{Error, KeyRange};
-use std::collections::BTreeSet;
 
 /// A request, as far as permissions depend on it.
 #[derive(Clone, Copy, Debug)]
@@ -82,9 +81,9 @@ impl Permissions {
             Ask::Anyone | Ask::Login => true,
             Ask::Root => false,
             Ask::Range(request) => self.reads(&request.key, &request.range_end),
-            Ask::Put(request) => self.puts(request, leases, &mut BTreeSet::new()),
+            Ask::Put(request) => self.puts(request, leases),
             Ask::DeleteRange(request) => self.deletes(request),
-            Ask::Txn(request) => self.txn(request, leases, &mut BTreeSet::new()),
+            Ask::Txn(request) => self.txn(request, leases),
             Ask::Watch(request) => self.reads(&request.key, &request.range_end),
             Ask::Lease(id) => self.may_write_leased(id, leases),
             Ask::LeaseKeys(id) => self.may_read_leased(Some(id), leases),
@@ -100,14 +99,11 @@ impl Permissions {
     }
 
     /// A user who attaches a key to a lease decides when the lease's other keys end, so the user must be allowed to write those too.
-    /// `permitted`: leases of which that is known. To look at one may take as many questions as the user has ranges of keys.
-    fn puts(&self, request: &PutRequest, leases: &Leases, permitted: &mut BTreeSet<i64>) -> bool {
+    fn puts(&self, request: &PutRequest, leases: &Leases) -> bool {
         let key = KeyRange::One(&request.key);
-        let may = self.may_write(key) && (!request.prev_kv || self.may_read(key));
-        if !may || request.lease == 0 || permitted.contains(&request.lease) {
-            return may;
-        }
-        self.may_write_leased(request.lease, leases) && permitted.insert(request.lease)
+        self.may_write(key)
+            && (!request.prev_kv || self.may_read(key))
+            && (request.lease == 0 || self.may_write_leased(request.lease, leases))
     }
 
     fn deletes(&self, request: &DeleteRangeRequest) -> bool {
@@ -117,13 +113,13 @@ impl Permissions {
 
     /// Every comparison and every operation counts, of the branches that do not run too: which one runs tells about keys.
     /// Recurses by nesting, at most `TXN_NESTING_MAX` deep.
-    fn txn(&self, request: &TxnRequest, leases: &Leases, permitted: &mut BTreeSet<i64>) -> bool {
+    fn txn(&self, request: &TxnRequest, leases: &Leases) -> bool {
         let compares = |compare: &Compare| self.reads(&compare.key, &compare.range_end);
         let does = |op: &RequestOp| match &op.request {
             Some(Request::RequestRange(range)) => self.reads(&range.key, &range.range_end),
-            Some(Request::RequestPut(put)) => self.puts(put, leases, permitted),
+            Some(Request::RequestPut(put)) => self.puts(put, leases),
             Some(Request::RequestDeleteRange(delete)) => self.deletes(delete),
-            Some(Request::RequestTxn(txn)) => self.txn(txn, leases, permitted),
+            Some(Request::RequestTxn(txn)) => self.txn(txn, leases),
             None => true,
         };
         request.compare.iter().all(compares) && request.success.iter().chain(&request.failure).all(does)

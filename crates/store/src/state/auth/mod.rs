@@ -6,6 +6,7 @@
 mod base64;
 mod change;
 mod decision;
+mod granted;
 mod permissions;
 mod ranges;
 mod shared;

@@ -1,7 +1,7 @@
 //! What one user may do, merged over the user's roles.
 
 use super::ROOT;
-use super::ranges::Ranges;
+use super::granted::Granted;
 use super::state::AuthState;
 use crate::state::Leases;
 use api::KeyRange;
@@ -14,8 +14,8 @@ pub struct Permissions {
     pub(super) roles: Vec<String>,
     pub(super) is_root: bool,
     pub(super) revision: u64,
-    reads: Ranges,
-    writes: Ranges,
+    reads: Granted,
+    writes: Granted,
 }
 
 impl Permissions {
@@ -28,7 +28,7 @@ impl Permissions {
             let wanted = move |permission: &&Permission| {
                 Type::try_from(permission.perm_type).is_ok_and(|kind| kinds.contains(&kind))
             };
-            Ranges::merge(
+            Granted::merge(
                 granted().filter(wanted).map(|permission| KeyRange::new(&permission.key, &permission.range_end)),
             )
         };
@@ -59,12 +59,12 @@ impl Permissions {
 
     /// Whether the user may read every key on a lease, or on any.
     pub(super) fn may_read_leased(&self, lease: Option<i64>, leases: &Leases) -> bool {
-        self.is_root || leases.are_within(lease, |key| self.reads.reach(key))
+        self.is_root || self.reads.covers_leased(lease, leases)
     }
 
     /// Whether the user may write every key on a lease.
     pub(super) fn may_write_leased(&self, lease: i64, leases: &Leases) -> bool {
-        self.is_root || leases.are_within(Some(lease), |key| self.writes.reach(key))
+        self.is_root || self.writes.covers_leased(Some(lease), leases)
     }
 
     /// Whether the user may write every key of a range.

@@ -74,6 +74,11 @@ impl Ranges {
         ranges
     }
 
+    /// How many spans there are.
+    pub(super) fn count(&self) -> usize {
+        self.spans.len()
+    }
+
     /// How many spans start at `key` or before.
     fn starts_up_to(&self, key: &[u8]) -> usize {
         let Some(first) = self.spans.first() else { return 0 };
