@@ -90,8 +90,8 @@ pub const SNAPSHOT_LISTED_LEASES: usize = 10_000;
 pub const SNAPSHOT_LISTED_LEASES_MAX: usize = 8 << 20;
 /// Leases that are taken in a table: what a quota of 8 GiB has room for, in as many bytes of memory.
 pub const SNAPSHOT_LEASES_MAX: usize = 128 << 20;
-/// Alarms of IDs that no member has, before further ones are refused.
-pub const NON_MEMBER_ALARMS_MAX: usize = 100;
+/// Alarms of IDs that no member has, those under way included, before further ones are refused.
+pub const NON_MEMBER_ALARMS_MAX: u64 = 100;
 /// Bytes of a segment read for another member at a time.
 pub const SNAPSHOT_READ_BYTES_MAX: usize = 1 << 20;
 /// Keep-alives of one stream that may wait for the leader's answer.

@@ -9,14 +9,12 @@ use crate::options::Options;
 use crate::read::{Allowance, Kvs, Plan, RangeAnswer, ReadView, Selected, Unpublished, Unread, View, read_revision};
 use crate::snapshot::transfer::Shelf;
 use crate::state::auth::Auth;
-use crate::state::{Alarms, Leases, Members, is_known_alarm};
+use crate::state::{Alarms, Leases, Members};
 use crate::types::{Loc, Revision};
 use crate::upkeep::checkpoint::Checkpoints;
 use crate::upkeep::{HashCache, Maintenance, Pins};
 use crate::watch::{History, Hub, Record, Wake, WatchStream};
-use api::etcdserverpb::alarm_request::AlarmAction;
-use api::etcdserverpb::{AlarmMember, AlarmRequest, AlarmType, InternalRaftRequest, RangeRequest};
-use api::limits::NON_MEMBER_ALARMS_MAX;
+use api::etcdserverpb::{AlarmMember, AlarmType, InternalRaftRequest, RangeRequest};
 use api::{Error, KeyRange};
 use bytes::Bytes;
 use disk::Disk;
@@ -63,6 +61,8 @@ pub struct Store {
     pub(crate) claimed_bytes: AtomicU64,
     /// The same of users and roles.
     pub(crate) claimed_users_bytes: AtomicU64,
+    /// Alarms under way of IDs that no member has.
+    pub(crate) claimed_alarms: AtomicU64,
     /// What is left for deletions, see [`Store::headroom_bytes`].
     pub(crate) headroom_bytes: AtomicU64,
     /// What was reserved of that and has been released since: it may be used by now.
@@ -185,22 +185,6 @@ impl Store {
         let leases = (self.leases.count() as u64).saturating_mul(quota::LEASE_BYTES);
         let alarms = (self.alarm_count.load(Ordering::Relaxed) as u64).saturating_mul(quota::ALARM_BYTES);
         [leases, alarms, self.auth.bytes()].into_iter().fold(self.segments.live_bytes(), u64::saturating_add)
-    }
-
-    /// Refuses an alarm of an invented member or kind, before it is proposed, if there are many already: they would stay for good, and are in
-    /// every checkpoint. As etcd, members apply what was proposed.
-    pub fn alarm_check(&self, request: &AlarmRequest) -> Result<(), Error> {
-        if request.action != AlarmAction::Activate as i32 {
-            return Ok(());
-        }
-        let members = read(&self.members);
-        let is_real = |id: u64, kind: i32| members.members.contains_key(&id) && is_known_alarm(kind);
-        if is_real(request.member_id, request.alarm) {
-            return Ok(());
-        }
-        let on = read(&self.alarms).list(AlarmType::None as i32);
-        let invented = on.iter().filter(|alarm| !is_real(alarm.member_id, alarm.alarm)).count();
-        if invented >= NON_MEMBER_ALARMS_MAX { Err(Error::TooManyAlarms) } else { Ok(()) }
     }
 
     /// Whether `cost` more bytes would pass the quota, or the disk or the memory is nearly full. A cost of 0 is always within it.

@@ -1,6 +1,6 @@
 //! `etcdserverpb.Maintenance`.
 
-use super::kv::{propose, run_slowly, run_slowly_with};
+use super::kv::{propose_holding, run_slowly, run_slowly_with};
 use super::reply::{complete, encode, refuse, unanswered};
 use crate::auth::Permitted;
 use crate::auth::rules::{Alarms, Root, User};
@@ -18,10 +18,12 @@ use std::time::Instant;
 use telemetry::logging::{self, Value};
 
 pub(super) fn alarm(node: &Arc<Node>, call: Call, request: Permitted<Alarms, AlarmRequest>, responder: Responder) {
-    match node.store.alarm_check(&request) {
+    match node.store.claim_alarm(&request) {
         // Never on this thread's own turn of consensus, which would overtake what is queued: a client that was refused
         // for lack of space must find the alarm that its refusal raised.
-        Ok(()) => propose(node, request.author(), RaftRequest::Alarm, &call.message, false, responder),
+        Ok(place) => {
+            propose_holding(place, node, request.author(), RaftRequest::Alarm, &call.message, false, responder);
+        }
         Err(error) => refuse(responder, error),
     }
 }

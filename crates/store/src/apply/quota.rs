@@ -3,10 +3,13 @@
 //! An entry that exceeds the quota is applied all the same, and answered with an error, as etcd does: members differ in what they have
 //! left. To make this rare, requests claim what they add before they are proposed while the quota is near.
 
+use crate::log::read;
+use crate::state::is_known_alarm;
 use crate::store::Store;
 use api::Error;
-use api::etcdserverpb::{InternalRaftRequest, PutRequest, TxnRequest, request_op::Request};
-use api::limits::{QUOTA_BYTES_DEFAULT, QUOTA_NEAR_BYTES, USERS_BYTES_MAX};
+use api::etcdserverpb::alarm_request::AlarmAction;
+use api::etcdserverpb::{AlarmRequest, InternalRaftRequest, PutRequest, TxnRequest, request_op::Request};
+use api::limits::{NON_MEMBER_ALARMS_MAX, QUOTA_BYTES_DEFAULT, QUOTA_NEAR_BYTES, USERS_BYTES_MAX};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -84,6 +87,23 @@ impl Store {
         if self.auth().bytes().saturating_add(claimed) > USERS_BYTES_MAX { Err(Error::NoSpace) } else { Ok(space) }
     }
 
+    /// Claims a place for an alarm that is to be raised, if that is of an invented member or kind: there are few, because they would stay for
+    /// good, and are in every checkpoint. As etcd, members apply what was proposed.
+    pub fn claim_alarm(self: &Arc<Self>, request: &AlarmRequest) -> Result<Space, Error> {
+        if request.action != AlarmAction::Activate as i32 {
+            return Ok(Space(None));
+        }
+        let members = read(&self.members);
+        let is_real = |id: u64, kind: i32| members.members.contains_key(&id) && is_known_alarm(kind);
+        if is_real(request.member_id, request.alarm) {
+            return Ok(Space(None));
+        }
+        // Claimed before it is looked which are on: one that is applied meanwhile counts twice rather than not at all.
+        let (space, claimed) = self.claim(1, |store| &store.claimed_alarms);
+        let invented = self.alarms().iter().filter(|alarm| !is_real(alarm.member_id, alarm.alarm)).count() as u64;
+        if invented.saturating_add(claimed) > NON_MEMBER_ALARMS_MAX { Err(Error::TooManyAlarms) } else { Ok(space) }
+    }
+
     /// Adds to a counter until the claim is dropped; also returns what it counts then.
     fn claim(self: &Arc<Self>, cost: u64, counter: Counter) -> (Space, u64) {
         let claimed = counter(self).fetch_add(cost, Ordering::Relaxed).saturating_add(cost);
@@ -108,7 +128,7 @@ impl Drop for Space {
 
 impl std::fmt::Debug for Space {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Space({} bytes)", self.0.as_ref().map_or(0, |(_, bytes, _)| *bytes))
+        write!(f, "Space({})", self.0.as_ref().map_or(0, |(_, bytes, _)| *bytes))
     }
 }
 
