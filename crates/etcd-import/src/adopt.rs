@@ -11,6 +11,7 @@
 //! A kill at any step leaves either etcd's files as they were, or an adoption that the next start finishes.
 
 use crate::migrate::take_over;
+use crate::steps::Steps;
 use crate::{Database, Error, Migrated};
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
@@ -355,34 +356,6 @@ fn rename(from: &Path, to: &Path) -> Result<(), Error> {
 
 fn sync(dir: &Path) -> Result<(), Error> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(Error::io("sync", dir))
-}
-
-/// Where tests interrupt an adoption.
-struct Steps {
-    #[cfg(test)]
-    left: std::cell::Cell<usize>,
-}
-
-impl Steps {
-    fn all() -> Steps {
-        Steps {
-            #[cfg(test)]
-            left: std::cell::Cell::new(usize::MAX),
-        }
-    }
-
-    #[cfg(not(test))]
-    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "tests interrupt here")]
-    fn next(&self) -> Result<(), Error> {
-        Ok(())
-    }
-
-    #[cfg(test)]
-    fn next(&self) -> Result<(), Error> {
-        let left = self.left.get().checked_sub(1).ok_or_else(|| Error::Refused("killed".into()))?;
-        self.left.set(left);
-        Ok(())
-    }
 }
 
 #[cfg(test)]

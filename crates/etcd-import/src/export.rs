@@ -7,6 +7,7 @@
 //! ```
 
 use crate::migrate::{check_reaches, continuous, hard_state};
+use crate::steps::Steps;
 use crate::target::check_apart;
 use crate::{Error, log};
 use api::Message;
@@ -42,11 +43,15 @@ pub struct Exported {
 }
 
 /// Writes the data of a stopped member into `to`, which must be empty or not there. A genuine etcd of the cluster's version starts on it.
-/// The source is marked then, so that it does not start again beside it.
+/// The source is marked, so that it does not start again beside it.
 ///
 /// # Errors
 /// If the member runs, its data is damaged, or `to` cannot be written; nothing is left in `to` then.
 pub fn export(data_dir: &Path, wal_dir: Option<&Path>, to: &Path) -> Result<Exported, Error> {
+    export_in(data_dir, wal_dir, to, &Steps::all())
+}
+
+fn export_in(data_dir: &Path, wal_dir: Option<&Path>, to: &Path, steps: &Steps) -> Result<Exported, Error> {
     // Opening a directory that is none of Cairn's would make it one.
     let sentinel = data_dir.join("member").join("snap");
     if !sentinel.is_file() {
@@ -96,13 +101,23 @@ pub fn export(data_dir: &Path, wal_dir: Option<&Path>, to: &Path) -> Result<Expo
     let contents = Contents { state: &state, entries: &mut refs, hard_state: &hard_state };
     Wal::create_with(disk.clone(), &made.draft.join("wal"), &tail.metadata, contents, wal::Options::default())?;
     sync(&made.draft)?;
-    made.finish(to)?;
-    // Two copies of one member must not both go on: what etcd acknowledges from here on is not in this one.
+    steps.next()?;
+    // Two copies of one member must not both go on: what etcd acknowledges there is not in this one. So this one ends before etcd can start
+    // on the other: a kill in between leaves none that starts by itself, and never two.
     let text = format!(
-        "it was exported to `{}`, and etcd may have gone on there as the same member; what it has acknowledged since is not here",
+        "it was exported to `{}`, and etcd may have gone on there as the same member; what it has acknowledged since is not here (without \
+         `member` in it the export was cut off at its end, and etcd has not)",
         to.display()
     );
     data_dir::mark_lost_log(&*disk, data_dir, &text)?;
+    steps.next()?;
+    if let Err(error) = made.place(to) {
+        data_dir::check_lost_log(&*disk, data_dir, true)?;
+        return Err(error);
+    }
+    steps.next()?;
+    sync(to)?;
+    sync(to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")))?;
     Ok(Exported {
         member_id: identity.node_id(),
         cluster_id: identity.cluster_id(),
@@ -140,10 +155,8 @@ impl Draft {
         Ok(made)
     }
 
-    fn finish(self, to: &Path) -> Result<(), Error> {
-        fs::rename(&self.draft, to.join("member")).map_err(Error::io("rename", &self.draft))?;
-        sync(to)?;
-        sync(to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")))
+    fn place(self, to: &Path) -> Result<(), Error> {
+        fs::rename(&self.draft, to.join("member")).map_err(Error::io("rename", &self.draft))
     }
 }
 
@@ -201,6 +214,31 @@ mod tests {
         let metadata = Metadata { node_id: Some(1), cluster_id: Some(2) }.encode_to_vec();
         target.write_log(&metadata, (5, 1, conf_state), &[entry(6), entry(7)], &hard_state).expect("room");
         data_dir
+    }
+
+    #[test]
+    fn a_kill_never_leaves_two_that_start() {
+        let scratch = std::env::temp_dir().join(format!("cairn-export-killed-{}", std::process::id()));
+        let disk = OsDisk { unsafe_no_sync: true };
+        let mut found = Vec::new();
+        for steps in 0..4 {
+            std::fs::create_dir_all(&scratch).expect("room");
+            let (data_dir, to) = (member(&scratch, 7), scratch.join("to"));
+            let done = export_in(&data_dir, None, &to, &Steps { left: std::cell::Cell::new(steps) });
+            let is_marked = data_dir::check_lost_log(&disk, &data_dir, false).is_err();
+            found.push((done.is_ok(), !is_marked, to.join("member").exists()));
+            if !to.join("member").exists() {
+                // Nothing of the source is lost: once the mark is taken away it is exported as if nothing had been.
+                data_dir::check_lost_log(&disk, &data_dir, true).expect("room");
+                assert_eq!(export(&data_dir, None, &scratch.join("again")).expect("an export").entries, 2);
+            }
+            std::fs::remove_dir_all(&scratch).expect("ours");
+        }
+        let [before, between, after, whole] = found[..] else { panic!("{found:?}") };
+        assert_eq!(before, (false, true, false), "killed before the mark");
+        assert_eq!(between, (false, false, false), "killed behind the mark");
+        assert_eq!(after, (false, false, true), "killed when etcd can start");
+        assert_eq!(whole, (true, false, true));
     }
 
     #[test]

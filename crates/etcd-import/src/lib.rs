@@ -28,6 +28,7 @@ mod restore;
 mod save;
 mod snapshot;
 mod status;
+mod steps;
 mod target;
 mod votes;
 
