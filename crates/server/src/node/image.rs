@@ -12,6 +12,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::{Duration, Instant};
 use telemetry::logging::{self, Value};
 
@@ -187,8 +188,6 @@ impl ReceivingImage {
         let founding = store::Founding::beside(&self.node.store, disk.clone(), &dir, store::log::Options::default())
             .map_err(|error| error.to_string())?;
         let revision = etcd_import::store_of_image(founding, &db, metadata).map_err(|error| error.to_string())?;
-        // Its pages are in the store now.
-        remove_file(&db);
         let options = store::Options {
             learners_max: usize::MAX,
             rest: yield_cpu::rest,
@@ -201,7 +200,12 @@ impl ReceivingImage {
             self.tell("indexed the database snapshot; comparing it with its sender's");
             Ok(opened)
         };
-        let (opened, compared) = open_and_compare(&self.node, self.from, &self.urls, (revision, self.bytes), open)?;
+        let (opened, compared) = thread::scope(|scope| {
+            // Its pages are in the store now. To give them back takes as long as to read the store does; if no thread can be had for it,
+            // they go with the directory.
+            let _ = thread::Builder::new().name("snapshot-remove".into()).spawn_scoped(scope, || remove_file(&db));
+            open_and_compare(&self.node, self.from, &self.urls, (revision, self.bytes), open)
+        })?;
         self.check_equal(&opened.store, compared)?;
         self.tell("compared the database snapshot; installing it");
         let taken = &self.node.metrics.image_taken_bytes;
