@@ -8,7 +8,7 @@ use api::raftpb::{Message, SnapshotMetadata};
 use disk::{Disk, File, Mode, OsDisk, WriteBack};
 use peer::Image;
 use std::fs::{self, DirBuilder};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -55,6 +55,13 @@ impl ReceivingImage {
         remove_leftovers(&node.config.data_dir);
         let told = |error: std::io::Error| format!("cannot write `{}`: {error}", dir.display());
         DirBuilder::new().mode(0o700).create(&dir).map_err(told)?;
+        // What is made of it is moved to the store's directory.
+        let device = |dir: &Path| fs::metadata(dir).map(|found| found.dev());
+        let store_dir = node.config.data_dir.join("member").join("store");
+        if device(&dir).map_err(told)? != device(&store_dir).map_err(told)? {
+            remove(&dir);
+            return Err(format!("`{}` is not on the disk of `{}`", dir.display(), store_dir.display()));
+        }
         // Of mode 0600.
         let file = OsDisk::default().open(&dir.join("db"), Mode::Create).map_err(told)?;
         let (began, back) = (Instant::now(), WriteBack::default());

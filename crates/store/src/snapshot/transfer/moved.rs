@@ -137,12 +137,16 @@ fn place(
     for Moving { entry, batch, live, graves } in segments {
         let from = dir.join(segment_name(entry.id));
         let path = store.dir.join(segment_name(entry.id));
-        store.disk.rename(&from, &path).map_err(Error::io("rename", &from))?;
-        let file = store.disk.open(&path, Mode::Write).map_err(|error| {
-            store.segments.reaper().retire(path.clone(), entry.length, None);
-            Error::io("open", &path)(error)
-        })?;
+        let give_back = || store.segments.reaper().retire(path.clone(), entry.length, None);
+        let renamed = store.disk.rename(&from, &path).map_err(Error::io("rename", &from));
+        let file = renamed.and_then(|()| store.disk.open(&path, Mode::Write).map_err(Error::io("open", &path)));
+        // Some disks report an error for what they have done.
+        let file = file.inspect_err(|_| give_back())?;
         parts.push(Part::whole(entry, PartFile { id: entry.id, path: path.clone(), file: Arc::clone(&file) }));
+        if file.len().map_err(Error::io("look at", &path))? < entry.length {
+            let what = "it has become shorter since it was checked".to_string();
+            return Err(IntakeError::Damaged { segment: entry.id, offset: entry.length, what });
+        }
         // Whatever disk it was written through may have synced nothing.
         let synced = file.truncate(entry.length).and_then(|()| {
             WriteBack::default().advance(&*file, entry.length)?;
