@@ -120,6 +120,17 @@ fn one_that_is_not_installed_is_given_back() {
 }
 
 #[test]
+fn a_file_that_became_shorter_is_refused() {
+    let (disk, own) = member();
+    let other = founded(&disk, &own.store);
+    let before = disk.list(Path::new(DIR)).unwrap();
+    let path = Path::new(BESIDE).join(&segments(&disk, BESIDE)[3]);
+    disk.open(&path, Mode::Write).unwrap().truncate(900).unwrap();
+    let error = check_refused(&disk, &own, &before, Prepared::of_store(&own.store, other, &|_| ()));
+    assert!(matches!(error, IntakeError::Damaged { .. }), "{error}");
+}
+
+#[test]
 fn a_damaged_file_is_refused() {
     let (disk, own) = member();
     fill(beside(&disk, &own.store).unwrap(), &[7]).unwrap();
