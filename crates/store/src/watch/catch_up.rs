@@ -54,9 +54,9 @@ enum Stage {
 }
 
 impl Part {
-    /// Whether it is only known what it needs: of other watchers that is something else.
-    pub(super) fn is_measured(&self) -> bool {
-        matches!(self.stage, Stage::Measured)
+    /// Whether nothing was taken yet, but what it needs was counted: for fewer watchers that may be less.
+    pub(super) fn is_count(&self) -> bool {
+        !matches!(self.stage, Stage::Taking(..))
     }
 
     /// Whether it has memory that others may wait for.

@@ -94,7 +94,7 @@ impl Stretch {
         self.cohort.sweep(watchers, cancellations);
         let left = self.cohort.interests.len();
         // Those that are left may need less.
-        self.part.take_if(|part| part.is_measured() && left != before);
+        self.part.take_if(|part| part.is_count() && left != before);
         left > 0
     }
 

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 /// To look at a lease takes as many questions as there are ranges with keys of it. So few are asked each time.
 const RANGES_FEW: usize = 8;
 /// Leases that are known to be covered.
-const LEASES_KEPT_MAX: usize = 10_000;
+const LEASES_KEPT_MAX: usize = 1_000;
 
 /// Ranges of keys, and leases with keys in these alone.
 #[derive(Debug)]
