@@ -1,4 +1,4 @@
-/* The floor under a fan-out to many connections: fanout CONNECTIONS BYTES ROUNDS-PER-S SECONDS
+/* What a fan-out to many connections costs if each message is sent and read by itself: fanout CONNECTIONS BYTES ROUNDS-PER-S SECONDS
 
    One process sends so many bytes to each connection in turn, one send() each, and begins a round when it is due and all of the one before has
    been read. Another one reads them, one recv() for each. There is no protocol: what a server does beside this comes on top. Prints one line
