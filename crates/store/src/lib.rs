@@ -54,5 +54,5 @@ pub use snapshot::increment;
 pub use snapshot::transfer::{Export, ExportError, Intake, IntakeError, Prepared};
 pub use state::auth::{Ask, Auth, AuthEvent, Author, Password, Permissions, ROOT};
 pub use state::{ConfChangeContext, Downgrade, Lease, Leases, Member, Members};
-pub use store::{Store, Usage};
+pub use store::{SecondIndex, Store, Usage};
 pub use upkeep::{CheckpointJob, Progress, Work, checkpoint};

@@ -205,7 +205,8 @@ impl Store {
     }
 
     /// Notes that there is another index until what this returns is dropped.
-    pub(crate) fn second_index(&self) -> SecondIndex {
+    #[must_use]
+    pub fn second_index(&self) -> SecondIndex {
         self.second_indexes.fetch_add(1, Ordering::Relaxed);
         SecondIndex(Arc::clone(&self.second_indexes))
     }
@@ -315,7 +316,7 @@ impl History for Store {
 
 /// Lives as long as an index beside that of the store.
 #[derive(Debug)]
-pub(crate) struct SecondIndex(Arc<AtomicUsize>);
+pub struct SecondIndex(Arc<AtomicUsize>);
 
 impl Drop for SecondIndex {
     fn drop(&mut self) {

@@ -202,6 +202,8 @@ impl ReceivingImage {
             ..store::Options::default()
         };
         self.tell("made a store of the database snapshot; indexing it");
+        // The store's index comes beside the member's own: the memory for it says nothing about how many keys this member can have.
+        let _second_index = self.node.store.second_index();
         let open = || {
             let opened = store::open(disk, &dir, options).map_err(|error| error.to_string())?;
             self.tell("indexed the database snapshot; comparing it with its sender's");
