@@ -233,7 +233,7 @@ catch-up: build
 moving-times: build
 	cd conformance && MOVE_TIMES=1 MOVE_MB=$(or $(MOVE_MB),1024) CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 60m -run 'TestTimes$$' ./utl
 
-# The same with members of the other kind: Cairn joins etcd, etcd joins Cairn, and etcd joins etcd, to compare with. CATCHUP_DISK=DIR: a directory of another disk, for the one that joins.
+# The same with members of the other kind: Cairn joins etcd, etcd joins Cairn, and etcd joins etcd, to compare with. CATCHUP_DISK=DIR: a directory of another disk, for the one that joins. CATCHUP_LOAD=n (30): percent of the most they can do.
 catch-up-mixed: build
 	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 60m -run TestCatchUpOfBothKinds ./catchup
 

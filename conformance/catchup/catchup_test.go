@@ -20,8 +20,8 @@ const (
 	settle = 10 * time.Second
 	// slowdownMax is how much longer the p99 of puts may be meanwhile.
 	slowdownMax = 3
-	// loadShare is the open loop's share of the maximum.
-	loadShare = 0.3
+	// loadPercent is the open loop's usual share of the maximum.
+	loadPercent = 30
 )
 
 // TestCatchUp adds an empty member to a cluster of three with CATCHUP_MB
@@ -31,7 +31,8 @@ func TestCatchUp(t *testing.T) {
 }
 
 // TestCatchUpOfBothKinds adds a learner to CATCHUP_MEMBERS (3) members of the
-// other kind; and one of etcd to etcd, to compare with.
+// other kind; and one of etcd to etcd, to compare with. CATCHUP_LOAD (30) is
+// the load, in percent of the maximum.
 func TestCatchUpOfBothKinds(t *testing.T) {
 	members := harness.Number(t, "CATCHUP_MEMBERS", 3)
 	for _, kinds := range [][2]harness.Kind{{harness.Etcd, harness.Cairn}, {harness.Cairn, harness.Etcd}, {harness.Etcd, harness.Etcd}} {
@@ -61,7 +62,7 @@ func catchUp(t *testing.T, size int, kind, joins harness.Kind, add announce) {
 	}
 	t.Logf("filled with %d MB in %v", megabytes, time.Since(started).Round(time.Second))
 	fastest := maximum(ctx, clients, 10*time.Second)
-	rate := fastest * loadShare
+	rate := fastest * float64(harness.Number(t, "CATCHUP_LOAD", loadPercent)) / 100
 	t.Logf("%.0f puts per second at most, the load is %.0f", fastest, rate)
 	// What the maximum has left behind in queues and on the disk is not the load's.
 	time.Sleep(5 * time.Second)
