@@ -57,6 +57,8 @@ pub struct Store {
     pub(crate) disk_reserve_bytes: AtomicU64,
     /// Free bytes that not even deletions may use, see [`Store::look_at_disk`].
     pub(crate) disk_floor: AtomicU64,
+    /// Bytes that the copy of a rewrite may take, as of the last [`Store::look_at_disk`].
+    pub(crate) copy_max_bytes: AtomicU64,
     /// What requests under way may add, see [`Store::claim_quota`].
     pub(crate) claimed_bytes: AtomicU64,
     /// The same of users and roles.

@@ -200,7 +200,7 @@ impl Entries {
     }
 
     /// Drops at most `max` versions of key `i` that no read at `compact` or later needs, oldest first.
-    pub(super) fn prune(&mut self, i: usize, compact: i64, max: usize, dead: &mut dyn FnMut(Loc)) -> Pruned {
+    pub(super) fn prune(&mut self, i: usize, compact: i64, max: usize, dead: &mut dyn FnMut(Loc, bool)) -> Pruned {
         let Place::Full(at) = self.place(i) else {
             return Pruned { visited: 1, finished: true, emptied: false };
         };
@@ -395,7 +395,7 @@ mod tests {
                     8 if len > 0 => {
                         let at = next(len) as usize;
                         let compact = list[at].last().map_or(0, |last| last.rev.main) + 1;
-                        let pruned = entries.prune(at, compact, usize::MAX, &mut |_| ());
+                        let pruned = entries.prune(at, compact, usize::MAX, &mut |_, _| ());
                         let last = list[at].pop();
                         list[at] = last.into_iter().collect();
                         let is_gone = list[at].first().is_some_and(|last| last.version == 0);

@@ -109,7 +109,7 @@ impl Entry {
     }
 
     /// Drops at most `max` versions that no read at `compact` or later needs, oldest first.
-    pub(super) fn prune(&mut self, compact: i64, max: usize, dead: &mut dyn FnMut(Loc)) -> Pruned {
+    pub(super) fn prune(&mut self, compact: i64, max: usize, dead: &mut dyn FnMut(Loc, bool)) -> Pruned {
         let mut visited = 0;
         while let Some(older) = &mut self.older {
             let due = older.due(compact, self.newest.main);
@@ -130,7 +130,7 @@ impl Entry {
         let newest = &self.newest;
         let emptied = self.older.is_none() && unneeded(newest, compact);
         if emptied {
-            dead(newest.loc());
+            dead(newest.loc(), true);
         }
         Pruned { visited: visited + 1, finished: true, emptied }
     }
@@ -222,12 +222,12 @@ impl History {
     }
 
     /// Drops `n` versions of the oldest chunk.
-    fn drop_front(&mut self, n: usize, dead: &mut dyn FnMut(Loc)) {
+    fn drop_front(&mut self, n: usize, dead: &mut dyn FnMut(Loc, bool)) {
         let oldest = match &mut self.full {
             Some(full) => &mut full[0],
             None => &mut self.recent,
         };
-        oldest.drain(..n).for_each(|packed| dead(packed.loc()));
+        oldest.drain(..n).for_each(|packed| dead(packed.loc(), packed.version == 0));
         if let Some(full) = &mut self.full {
             if full[0].is_empty() {
                 full.pop_front();

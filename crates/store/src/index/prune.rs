@@ -15,7 +15,7 @@ struct Pruner<'a> {
     done: Vec<u8>,
     /// A key is unfinished, or there was no allowance left to look at the next.
     stopped: bool,
-    dead: &'a mut dyn FnMut(Loc),
+    dead: &'a mut dyn FnMut(Loc, bool),
 }
 
 impl Pruner<'_> {
@@ -72,8 +72,8 @@ impl Pruner<'_> {
 impl Index {
     /// One slice of a compaction, which starts after `after`: drops versions that no read at main revision `compact` or later needs,
     /// and keys that are left with none. Of each key stay the newest version not later than `compact` (unless that is a
-    /// tombstone from before it) and all later ones. `dead` is told the place of each dropped version. Looks at no more than
-    /// `visit_max` versions (at least one).
+    /// tombstone from before it) and all later ones. `dead` is told the place of each dropped version, and
+    /// whether it is a tombstone. Looks at no more than `visit_max` versions (at least one).
     ///
     /// Returns where the next slice starts, `None` at the end. An empty key means the beginning.
     pub(crate) fn prune(
@@ -81,7 +81,7 @@ impl Index {
         compact: i64,
         after: Option<&[u8]>,
         visit_max: usize,
-        dead: &mut dyn FnMut(Loc),
+        dead: &mut dyn FnMut(Loc, bool),
     ) -> Option<Box<[u8]>> {
         let done = after.unwrap_or_default().to_vec();
         let mut pruner = Pruner { compact, left: visit_max.max(1), removed: 0, done, stopped: false, dead };

@@ -28,7 +28,7 @@ impl Model {
         live(self.keys.get(key)?.iter().rev().find(|version| version.rev.main <= at))
     }
 
-    fn prune(&mut self, compact: i64) -> Vec<Loc> {
+    fn prune(&mut self, compact: i64) -> Vec<(Loc, bool)> {
         let mut dead = Vec::new();
         self.keys.retain(|_, versions| {
             let kept = versions.iter().rposition(|version| version.rev.main <= compact);
@@ -36,7 +36,7 @@ impl Model {
             if kept.is_some_and(|at| versions[at].is_tombstone() && versions[at].rev.main < compact) {
                 drop += 1;
             }
-            dead.extend(versions.drain(..drop).map(|version| version.loc));
+            dead.extend(versions.drain(..drop).map(|version| (version.loc, version.is_tombstone())));
             !versions.is_empty()
         });
         dead
@@ -80,8 +80,8 @@ impl Pair {
         let (mut dead, mut after) = (Vec::new(), None);
         loop {
             let mut count = 0;
-            after = self.index.prune(compact, after.as_deref(), slice, &mut |loc| {
-                dead.push(loc);
+            after = self.index.prune(compact, after.as_deref(), slice, &mut |loc, is_tombstone| {
+                dead.push((loc, is_tombstone));
                 count += 1;
             });
             assert!(count <= slice.max(1));
@@ -90,8 +90,8 @@ impl Pair {
             }
         }
         let mut expected = self.model.prune(compact);
-        expected.sort_by_key(|loc| loc.offset);
-        dead.sort_by_key(|loc| loc.offset);
+        expected.sort_by_key(|(loc, _)| loc.offset);
+        dead.sort_by_key(|(loc, _)| loc.offset);
         assert_eq!(dead, expected);
     }
 
@@ -295,7 +295,7 @@ fn empty() {
     let mut index = Index::new();
     assert_eq!((index.keys(), index.live(), index.count_live(KeyRange::From(b"\0"))), (0, 0, 0));
     assert_eq!(index.scan(KeyRange::From(b"\0"), 9, None, 9, &mut |_, _| ControlFlow::Continue(())), Scan::Done);
-    assert_eq!(index.prune(9, None, 9, &mut |_| {}), None);
+    assert_eq!(index.prune(9, None, 9, &mut |_, _| {}), None);
     assert_eq!(Index::build(std::iter::empty::<(Key, Version)>()).check().keys, 0);
     assert_eq!(index.latest(b"a"), None);
     assert!(!index.relocate(b"a", Revision::default(), Loc { segment: 0, offset: 0, len: 0 }));
@@ -348,7 +348,7 @@ fn a_key_with_many_versions_is_pruned_in_slices() {
     (0..10_000).for_each(|_| pair.push(b"hot", false, false));
     pair.push(b"later", false, false);
     let mut dead = 0;
-    let resume = pair.index.prune(i64::MAX, None, 1000, &mut |_| dead += 1);
+    let resume = pair.index.prune(i64::MAX, None, 1000, &mut |_, _| dead += 1);
     assert_eq!((resume.as_deref(), dead), (Some(&b""[..]), 1000));
     pair.model.keys.get_mut(&b"hot"[..]).expect("pushed").drain(..1000);
     pair.compare(&[b"hot".to_vec(), b"z".to_vec()], 5000, 10);

@@ -38,7 +38,7 @@ pub struct Segment {
     sending: Mutex<Sending>,
     /// Bytes of records that were not marked dead.
     live: AtomicU64,
-    /// Bytes of dead tombstones that a rewrite had to keep, see `upkeep::rewrite`.
+    /// Bytes of dead tombstones, which a rewrite may have to keep, see `upkeep::rewrite`.
     graves: AtomicU64,
     /// Listings that may still become a checkpoint.
     held: AtomicU32,
@@ -292,7 +292,15 @@ impl Segment {
         assert!(before >= bytes, "more bytes of segment {:x} died than were live", self.id);
     }
 
-    /// Bytes of dead tombstones that must stay for now.
+    /// Notes that a live record of so many bytes has died.
+    pub(crate) fn bury(&self, bytes: u64, is_tombstone: bool) {
+        self.sub_live(bytes);
+        if is_tombstone {
+            self.add_graves(bytes);
+        }
+    }
+
+    /// Bytes of dead tombstones: all of them, since a record that is neither live nor one of these is a dead put.
     pub(crate) fn graves(&self) -> u64 {
         self.graves.load(Relaxed)
     }

@@ -122,10 +122,11 @@ impl Segments {
     }
 
     /// Notes that nothing will ask for the record at `loc` again. Once per record, and before a rewrite takes its next step after
-    /// the index lost the version: under the same hold of the index lock, or by the thread that rewrites.
-    pub fn mark_dead(&self, loc: Loc) {
+    /// the index lost the version: under the same hold of the index lock, or by the thread that rewrites. Dead tombstones are counted
+    /// apart: a rewrite may have to keep them.
+    pub fn mark_dead(&self, loc: Loc, is_tombstone: bool) {
         let bytes = record_bytes(loc.len as usize) as u64;
-        find(&read(&self.table), loc).sub_live(bytes);
+        find(&read(&self.table), loc).bury(bytes, is_tombstone);
         self.deaths.fetch_add(1, Relaxed);
         let before = self.live_bytes.fetch_sub(bytes, Relaxed);
         assert!(before >= bytes, "more bytes died than were live");
@@ -151,9 +152,13 @@ impl Segments {
     /// Free space that must stay on the disk for what the log does on its own: the next segment, unless it is reserved already,
     /// and the copy that one rewrite makes.
     pub fn needed_reserve_bytes(&self) -> u64 {
-        let spare = self.needed_spare_bytes();
+        self.needed_spare_bytes() + self.needed_copy_bytes()
+    }
+
+    /// The part of it that is for the copy.
+    pub(crate) fn needed_copy_bytes(&self) -> u64 {
         let largest = read(&self.table).order().iter().map(|segment| segment.len()).max().unwrap_or(0);
-        spare + largest.max(self.next_capacity())
+        largest.max(self.next_capacity())
     }
 
     /// The part of it that is for the next segment.

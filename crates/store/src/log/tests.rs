@@ -41,7 +41,7 @@ fn appended_records_are_pending_then_readable() {
     segments.with(dead, |bytes| assert_eq!(bytes, [0x0a, 1, b'a']));
     let bytes = record_bytes(loc.len as usize) + record_bytes(dead.len as usize);
     assert_eq!(segments.live_bytes(), bytes as u64);
-    segments.mark_dead(loc);
+    segments.mark_dead(loc, false);
     assert_eq!(segments.live_bytes(), record_bytes(dead.len as usize) as u64);
 }
 

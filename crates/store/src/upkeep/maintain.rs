@@ -2,7 +2,7 @@
 
 use super::hash::{Hasher, KvHash, Purpose};
 use super::keyfiles::{KeyFiles, Made};
-use super::rewrite::{Rewriter, Step};
+use super::rewrite::{Rewriter, Space, Step};
 use super::scrub::Scrub;
 use crate::index::Index;
 use crate::log::{Error, RwLockWriteGuard, Segments, lock, write};
@@ -298,7 +298,9 @@ impl Store {
         }
         // Deletions may fill the next segment.
         let rewrite = own.saturating_sub(self.segments.needed_spare_bytes());
-        self.disk_floor.store(rewrite.saturating_add(self.options.reserve_bytes), Ordering::Relaxed);
+        let floor = rewrite.saturating_add(self.options.reserve_bytes);
+        self.disk_floor.store(floor, Ordering::Relaxed);
+        self.copy_max_bytes.store(copy_max(free, needed, floor, self.segments.needed_copy_bytes()), Ordering::Relaxed);
         self.headroom_bytes.store(self.headroom_of(free), Ordering::Release);
         // Released reservations that were used before this look are no longer free on the disk.
         self.released_bytes.fetch_sub(released, Ordering::AcqRel);
@@ -308,6 +310,16 @@ impl Store {
         if !self.disk_is_low.swap(is_low, Ordering::Relaxed) && is_low {
             self.maintenance.wants_checkpoints(CHECKPOINTS_PER_REWRITE);
         }
+    }
+}
+
+/// Bytes that a copy may take of a disk with so much `free` space, of which `needed` includes `copy` bytes for it. A copy takes nothing that the Raft
+/// log, the next segment and a checkpoint need. On a disk that is low, deletions may have taken the next segment's part: down to `floor` there is room
+/// for the whole copy. Below, where something else than this member has taken space, a copy may have half of what is left: it can give more back.
+fn copy_max(free: u64, needed: u64, floor: u64, copy: u64) -> u64 {
+    match free.checked_sub(needed) {
+        Some(room) => room.saturating_add(copy),
+        None => copy.min((free.saturating_add(copy).saturating_sub(floor)).max(free / 2)),
     }
 }
 
@@ -362,7 +374,9 @@ impl Desk {
         if store.disk_is_low() && self.rewriter.is_idle() && is_coming_back() {
             return Ok(Work::Idle);
         }
-        match self.rewriter.step(&store.index, store.revision(), store.disk_is_low(), budget_bytes) {
+        let copy_max_bytes = store.copy_max_bytes.load(Ordering::Relaxed);
+        let space = Space { is_low: store.disk_is_low(), copy_max_bytes };
+        match self.rewriter.step(&store.index, store.revision(), space, budget_bytes) {
             Ok(Step::Idle) => self.tend(store, budget_bytes),
             Ok(Step::Working) => Ok(Work::Busy),
             Ok(Step::Finished) => {
@@ -419,7 +433,7 @@ impl Job {
                 Work::Busy
             }
             Phase::Prune { hash, after } => {
-                let mut dead: Vec<Loc> = Vec::new();
+                let mut dead: Vec<(Loc, bool)> = Vec::new();
                 // What is left of a batch, if there are batches.
                 let mut left = store.options.compaction_batch_versions;
                 for _ in 0..(budget_bytes / PRUNE_STRIDE_BYTES).max(1) {
@@ -431,14 +445,16 @@ impl Job {
                     }
                     failpoint::point!(COMPACT_AFTER_ACQUIRED_BATCH_TX_LOCK);
                     let upto = revision + i64::from(Mistake::CompactsOneTooFar.is_planted());
-                    let next = index.prune(upto, after.as_deref(), stride, &mut |loc| dead.push(loc));
+                    let next = index.prune(upto, after.as_deref(), stride, &mut |loc, is_tombstone| {
+                        dead.push((loc, is_tombstone));
+                    });
                     // An applier that waits is handed the lock: otherwise the next stride often has it before the applier runs.
                     RwLockWriteGuard::unlock_fair(index);
                     if next.is_some() {
                         failpoint::point!(COMPACT_BEFORE_COMMIT_BATCH);
                     }
                     store.maintenance.dropped.fetch_add(dead.len() as u64, Ordering::Relaxed);
-                    dead.drain(..).for_each(|loc| store.segments.mark_dead(loc));
+                    dead.drain(..).for_each(|(loc, is_tombstone)| store.segments.mark_dead(loc, is_tombstone));
                     *after = next;
                     if after.is_none() {
                         failpoint::point!(COMPACT_BEFORE_SET_FINISHED_COMPACT);

@@ -152,6 +152,87 @@ fn files_that_cannot_go_keep_no_full_disk_from_being_rewritten() {
     assert!(self::used(&node) < used * 3 / 4, "{} of {used}", self::used(&node));
 }
 
+/// The tombstones have to stay as long as the first segment has a dead put, and a copy of all of them does not fit.
+#[test]
+fn tombstones_that_have_to_stay_do_not_fill_the_disk() {
+    let mut node = Node::new();
+    for at in 0..100 {
+        node.apply(put(&format!("stays/{}", at.min(98)), &format!("{at:0100}")).raft()).unwrap();
+    }
+    let file_bytes = |node: &Node| node.store.segments().file_bytes();
+    let begun = file_bytes(&node);
+    let mut at = 0;
+    while file_bytes(&node) < begun + (1 << 20) {
+        let key = format!("goes/{at:020}");
+        node.apply(put(&key, "for a short while").raft()).unwrap();
+        node.apply(delete(&key, "").raft()).unwrap();
+        at += 1;
+    }
+    let revision = node.store.revision();
+    node.apply(compact(revision)).unwrap();
+    while node.store.compacted() < revision {
+        node.store.maintain(1).unwrap();
+    }
+    node.checkpoint();
+    node.checkpoint();
+    node.reap();
+    let (_, needed) = (node.store.look_at_disk(), node.store.disk_bytes().1);
+    node.disk.set_capacity(Some(used(&node) + needed));
+    let before = file_bytes(&node);
+    for _ in 0..2000 {
+        let progress = node.store.maintain(4 << 10).unwrap();
+        assert!(progress.work != Work::Waiting, "a copy has filled the disk: {} of {before}", file_bytes(&node));
+        if progress.checkpoint_is_due {
+            node.checkpoint();
+        }
+        node.reap();
+    }
+    assert!(file_bytes(&node) < before / 8, "{} of {before}", file_bytes(&node));
+    node.disk.set_capacity(None);
+    node.reopen();
+    assert_eq!(node.range(&all()).unwrap().kvs.len(), 99);
+}
+
+/// Another program has taken what the Raft log would need: a copy takes no more than half of the rest.
+#[test]
+fn a_copy_leaves_room_for_the_log() {
+    let mut node = Node::with(Options { reserve_bytes: 256 << 10, ..small_segments() });
+    for at in 0..900 {
+        // Two of five stay.
+        let key = if at % 5 < 2 { format!("stays/{at:03}") } else { "changes".into() };
+        node.apply(put(&key, &format!("{at:0300}")).raft()).unwrap();
+    }
+    let revision = node.store.revision();
+    node.apply(compact(revision)).unwrap();
+    while node.store.compacted() < revision {
+        node.store.maintain(1).unwrap();
+    }
+    let drive = |node: &mut Node, free: u64| {
+        node.checkpoint();
+        node.checkpoint();
+        node.reap();
+        let (before, capacity) = (used(node), used(node) + free);
+        node.disk.set_capacity(Some(capacity));
+        for _ in 0..200 {
+            // One slice, so that each state of a copy is seen.
+            let progress = node.store.maintain(1).unwrap();
+            let left = capacity.saturating_sub(used(node));
+            assert!(left >= free / 2, "{left} of {free} bytes are left");
+            if progress.checkpoint_is_due {
+                node.disk.set_capacity(None);
+                node.checkpoint();
+                node.reap();
+                node.disk.set_capacity(Some(capacity));
+            }
+        }
+        node.disk.set_capacity(None);
+        (before, used(node))
+    };
+    drive(&mut node, 20 << 10);
+    let (before, after) = drive(&mut node, 32 << 10);
+    assert!(after < before * 3 / 4, "{after} of {before}");
+}
+
 #[test]
 fn a_segment_that_was_being_checked_gives_its_space_back_on_a_low_disk() {
     let needed = 64 << 10;

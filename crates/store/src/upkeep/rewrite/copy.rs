@@ -29,14 +29,6 @@ pub(super) struct Copied {
     pub(super) target: Option<Arc<Segment>>,
 }
 
-/// What becomes of a record.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    Live,
-    Grave,
-    Dropped,
-}
-
 /// A record of a stride, verified.
 struct Candidate<'a> {
     key: &'a [u8],
@@ -44,7 +36,7 @@ struct Candidate<'a> {
     tombstone: bool,
     loc: Loc,
     whole: &'a [u8],
-    fate: Fate,
+    is_kept: bool,
 }
 
 impl Copying {
@@ -67,12 +59,12 @@ impl Copying {
             let before = self.offset;
             let mut stride = self.read_stride(&source)?;
             self.decide(segments, &read(index), &mut stride);
-            for record in stride.iter().filter(|record| record.fate != Fate::Dropped) {
+            for record in stride.iter().filter(|record| record.is_kept) {
                 let draft = match &mut self.draft {
                     Some(draft) => draft,
                     none => none.insert(Draft::create(segments)?),
                 };
-                draft.push(record.rev, record.whole, record.fate == Fate::Grave)?;
+                draft.push(record.rev, record.whole)?;
             }
             left = left.saturating_sub((self.offset - before) as u64);
             if left == 0 {
@@ -123,7 +115,7 @@ impl Copying {
             let Some(view) = stored.view() else { return Err(unfit(source, at)) };
             let loc = Loc { segment: source.id(), offset: stored.offset as u32, len: stored.bytes.len() as u32 };
             let (rev, tombstone, whole) = (stored.rev, stored.tombstone, stored.whole);
-            stride.push(Candidate { key: view.key, rev, tombstone, loc, whole, fate: Fate::Dropped });
+            stride.push(Candidate { key: view.key, rev, tombstone, loc, whole, is_kept: false });
         }
         self.offset = walk.offset();
         Ok(stride)
@@ -134,14 +126,10 @@ impl Copying {
         let tombstones_go = Mistake::RewriteDropsGraves.is_planted() || self.tombstones_go(segments);
         for record in stride {
             let version = index.version_at(record.key, record.rev);
-            record.fate = match version {
-                Some(version) => {
-                    assert!(version.loc == record.loc, "the index refers to another record of the same revision");
-                    Fate::Live
-                }
-                None if record.tombstone && !tombstones_go => Fate::Grave,
-                None => Fate::Dropped,
-            };
+            if let Some(version) = version {
+                assert!(version.loc == record.loc, "the index refers to another record of the same revision");
+            }
+            record.is_kept = version.is_some() || record.tombstone && !tombstones_go;
         }
     }
 

@@ -21,7 +21,6 @@ pub(super) struct Draft {
     written: u64,
     back: WriteBack,
     batch: Batch,
-    graves: u64,
 }
 
 impl Draft {
@@ -31,23 +30,20 @@ impl Draft {
         let file = segments.disk().open(&path, Mode::Create).map_err(Error::io("create", &path))?;
         let buffer = segment_header(id).to_vec();
         let back = WriteBack::default();
-        Ok(Draft { id, path, file, buffer, written: 0, back, batch: Batch::default(), graves: 0 })
+        Ok(Draft { id, path, file, buffer, written: 0, back, batch: Batch::default() })
     }
 
     /// Appends a whole record.
-    pub(super) fn push(&mut self, rev: Revision, record: &[u8], is_grave: bool) -> Result<(), Error> {
+    pub(super) fn push(&mut self, rev: Revision, record: &[u8]) -> Result<(), Error> {
         let offset = self.written + self.buffer.len() as u64;
         assert!(offset + record.len() as u64 <= u64::from(u32::MAX), "a rewritten segment is too long");
         assert!(record.len() > RECORD_HEADER_BYTES, "a record without content");
         self.buffer.extend_from_slice(record);
         self.batch.add(rev, offset, record.len() as u64);
-        if is_grave {
-            self.graves += record.len() as u64;
-        }
         if self.buffer.len() >= BUFFER_BYTES { self.write() } else { Ok(()) }
     }
 
-    /// Makes what was written durable, and a segment of it none of whose records is live yet.
+    /// Makes what was written durable, and a segment of it none of whose records counts yet as live or as a grave.
     /// An error removes the file.
     pub(super) fn finish(self, segments: &Segments) -> Result<Arc<Segment>, Error> {
         assert!(self.buffer.is_empty(), "a draft is written before it is finished");
@@ -64,7 +60,6 @@ impl Draft {
         let segment = Segment::new(self.id, self.path, self.file, mapping, Origin::Sealed);
         segment.publish(&self.batch);
         segment.mark_synced(self.written);
-        segment.add_graves(self.graves);
         assert!(segment.len() == self.written, "a rewritten segment holds what was counted");
         assert!(segment.body() > 0 && segment.len() > SEGMENT_HEADER_BYTES as u64, "an empty segment is not kept");
         Ok(Arc::new(segment))

@@ -6,7 +6,7 @@
 //! **Graves.** A dead put may be dropped at any time, because the index is rebuilt from what is newest. A dead tombstone may
 //! not: should an older put of its key still lie in an earlier segment, dropping the tombstone would bring the key back at
 //! the next restart. So a tombstone goes only when no earlier segment holds a dead put, and nothing died while the copy was
-//! made; until then it is copied as a *grave*. When the graves become many, the first segment that makes them necessary is
+//! made; until then it is copied. Every dead tombstone counts as a *grave*, so what a copy will take is known before. When the graves become many, the first segment that makes them necessary is
 //! rewritten, however much of it is live.
 
 mod copy;
@@ -19,7 +19,7 @@ mod tests;
 
 use crate::index::Index;
 use crate::log::RwLock;
-use crate::log::{Error, SEGMENT_HEADER_BYTES, Segment, Segments, Walk, write};
+use crate::log::{Error, SEGMENT_HEADER_BYTES, Segment, Segments, Walk, record_bytes, write};
 use crate::types::Loc;
 use copy::{Copied, Copying};
 use std::sync::Arc;
@@ -36,6 +36,15 @@ pub(crate) enum Step {
     Working,
     /// One rewrite is finished. Its space comes back once two checkpoints were written, so one is wanted.
     Finished,
+}
+
+/// What the disk has for a copy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Space {
+    /// Whether the disk is low: then segments with a small dead share are worth a rewrite too.
+    pub(crate) is_low: bool,
+    /// Bytes that a copy may take.
+    pub(crate) copy_max_bytes: u64,
 }
 
 /// Rewrites one run of segments after the other. One owner.
@@ -70,19 +79,18 @@ impl Rewriter {
     }
 
     /// Does the next part of the work: reads, or moves, about `budget_bytes` of records. Segments that hold a revision after
-    /// `published` are left alone, because the index may not know all of their records yet. On a disk that `is_low` less is enough to
-    /// be worth it.
+    /// `published` are left alone, because the index may not know all of their records yet. `space` says what there is for a copy.
     ///
     /// A full disk fails here without harm, and the rewrite starts over at the next step. Any other error is fatal.
     pub(crate) fn step(
         &mut self,
         index: &RwLock<Index>,
         published: i64,
-        is_low: bool,
+        space: Space,
         budget_bytes: u64,
     ) -> Result<Step, Error> {
         let (state, step) = match std::mem::replace(&mut self.state, State::Idle) {
-            State::Idle => match pick::pick(&self.segments.order(), published, is_low, self.segments.segment_bytes()) {
+            State::Idle => match pick::pick(&self.segments.order(), published, space, self.segments.segment_bytes()) {
                 None => (State::Idle, Step::Idle),
                 Some(run) => (State::Copying(Box::new(Copying::new(&self.segments, run))), Step::Working),
             },
@@ -139,11 +147,17 @@ impl Rewriter {
                 let Some(view) = stored.view() else { return Err(copy::unfit(&target, at)) };
                 // Offsets are 32 bits wide, checked when the copy was written.
                 let loc = Loc { segment: target.id(), offset: stored.offset as u32, len: stored.bytes.len() as u32 };
-                stride.push((view.key, stored.rev, loc));
+                stride.push((view.key, stored.rev, loc, stored.tombstone));
             }
             let mut index = write(index);
-            for (key, rev, loc) in &stride {
-                let Some(version) = index.version_at(key, *rev) else { continue };
+            for (key, rev, loc, is_tombstone) in &stride {
+                let Some(version) = index.version_at(key, *rev) else {
+                    // Dead when it was copied, or since: it counted in a source that is about to go.
+                    if *is_tombstone {
+                        target.add_graves(record_bytes(loc.len as usize) as u64);
+                    }
+                    continue;
+                };
                 assert!(version.loc.len == loc.len, "a copy of another length than the original");
                 assert!(index.relocate(key, *rev, *loc), "a version that was just found cannot be moved");
                 self.segments.move_live(version.loc, &target);

@@ -41,6 +41,7 @@ fn what_was_compacted_gives_its_space_back() {
         for _ in 0..100 {
             rig.apply().unwrap();
             rig.maintain(&mut random).unwrap();
+            rig.check_weights();
         }
         if round > 0 {
             both_checkpoints_are_whole(&disk);
@@ -75,12 +76,14 @@ fn keys_do_not_come_back_when_their_tombstone_was_dropped() {
             for _ in 0..random.below(5) {
                 rig.maintain(&mut random).unwrap();
             }
+            rig.check_weights();
             if random.chance(3) {
                 rig.capture();
                 rig.write_checkpoint().unwrap();
                 drop(rig);
                 rig = Rig::open(Arc::new(disk.clone()), seed).unwrap();
                 rig.check(&Model::at(seed, rig.applied), true);
+                rig.check_weights();
             }
         }
     }
