@@ -7,6 +7,7 @@ use super::rooms::Rooms;
 use crate::auth::Asking;
 use crate::auth::rules::Parts;
 use crate::node::Node;
+use api::etcdserverpb::watch_create_request::FilterType;
 use api::etcdserverpb::{RangeResponse, ResponseHeader, WatchCreateRequest};
 use api::mvccpb::{KeyValue, event::EventType};
 use api::v3electionpb::LeaderRequest;
@@ -58,17 +59,31 @@ impl Observe {
         });
     }
 
-    fn watch(&self, key: Bytes, range_end: Bytes, start_revision: i64) -> WatchStream {
+    fn watch(&self, request: WatchCreateRequest) -> WatchStream {
         let waker = self.waker.clone();
         let mut watch = self.caller.watches(move || waker.wake());
-        watch.create(WatchCreateRequest { key, range_end, start_revision, ..Default::default() });
+        watch.create(request);
         watch
+    }
+
+    /// Watches for the first key of a prefix that had none at `revision`. Deletions are filtered out: one request may delete millions
+    /// of keys, and all events of a revision are decoded at once.
+    fn await_leader(&self, revision: i64) -> WatchStream {
+        let all = oldest(&self.prefix);
+        self.watch(WatchCreateRequest {
+            key: all.key,
+            range_end: all.range_end,
+            start_revision: revision.saturating_add(1),
+            filters: vec![FilterType::Nodelete as i32],
+            ..Default::default()
+        })
     }
 
     /// Queues a response for a leader, and watches its key.
     fn follow(&mut self, header: Option<ResponseHeader>, pair: KeyValue) {
         let next = header.map_or(0, |header| header.revision).saturating_add(1);
-        self.state = State::Following(self.watch(pair.key.clone(), Bytes::new(), next));
+        let request = WatchCreateRequest { key: pair.key.clone(), start_revision: next, ..Default::default() };
+        self.state = State::Following(self.watch(request));
         self.due.push_back(Some((header, pair)));
     }
 
@@ -83,9 +98,8 @@ impl Observe {
                 match found.kvs.into_iter().next() {
                     Some(pair) => self.follow(found.header, pair),
                     None => {
-                        let all = oldest(&self.prefix);
                         let revision = found.header.map_or(0, |header| header.revision);
-                        self.state = State::Vacant(self.watch(all.key, all.range_end, revision));
+                        self.state = State::Vacant(self.await_leader(revision));
                     }
                 }
                 Ok(true)
@@ -96,8 +110,7 @@ impl Observe {
                 if response.canceled {
                     return Err(());
                 }
-                let first = response.events.into_iter().find(|event| event.r#type == EventType::Put as i32);
-                if let Some(pair) = first.and_then(|event| event.kv) {
+                if let Some(pair) = response.events.into_iter().next().and_then(|event| event.kv) {
                     let header = response.header.map(|header| ResponseHeader { revision: pair.mod_revision, ..header });
                     self.follow(header, pair);
                 }

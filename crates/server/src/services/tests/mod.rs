@@ -4,6 +4,7 @@ mod damage;
 mod lock_queue;
 mod logins;
 mod memory;
+mod observing;
 mod roles;
 mod rules;
 mod sharing;
