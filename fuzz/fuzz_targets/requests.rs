@@ -14,7 +14,7 @@ fuzz_target!(|data: &[u8]| {
         1 => drop(pb::PutRequest::decode(message).map(|request| api::check::put(&request))),
         2 => drop(pb::DeleteRangeRequest::decode(message).map(|request| api::check::delete_range(&request))),
         3 => {
-            let ours = api::decode::txn(message.clone());
+            let ours = api::decode::txn(message.clone(), usize::MAX);
             // Where prost can, both say the same.
             if let Ok(theirs) = pb::TxnRequest::decode(message) {
                 assert!(ours.as_ref().is_ok_and(|ours| *ours == theirs));

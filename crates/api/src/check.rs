@@ -35,10 +35,15 @@ pub fn delete_range(request: &DeleteRangeRequest) -> Result<(), Error> {
     if request.key.is_empty() { Err(Error::EmptyKey) } else { Ok(()) }
 }
 
+/// Conditions and operations that a transaction may have with all that are nested in it, where one list may have `ops_max`: lists that
+/// are allowed on their own multiply when they are nested.
+pub fn txn_tree_ops_max(ops_max: usize) -> usize {
+    limits::TXN_TREE_OPS_MAX.max(ops_max.saturating_mul(3))
+}
+
 /// Refuses a transaction that is too large, malformed, or writes a key twice.
 pub fn txn(request: &TxnRequest, ops_max: usize) -> Result<(), Error> {
-    // Lists that are allowed on their own multiply when they are nested.
-    let mut tree = limits::TXN_TREE_OPS_MAX.max(ops_max.saturating_mul(3));
+    let mut tree = txn_tree_ops_max(ops_max);
     txn_shape(request, ops_max, 1, &mut tree)?;
     writes(&request.success)?;
     writes(&request.failure)?;

@@ -32,13 +32,13 @@ fn transactions_are_decoded_checked_and_encoded() {
         let sent = nested(TXN_NESTING_MAX);
         let wire = sent.encode_to_vec();
         assert_eq!(wire.len(), sent.encoded_len());
-        let got = decode::txn(wire.into()).expect("not too deep");
+        let got = decode::txn(wire.into(), usize::MAX).expect("not too deep");
         assert_eq!(got, sent);
         assert_eq!(check::txn(&got, TXN_NESTING_MAX), Ok(()));
         assert!(!format!("{:?}", got.clone()).is_empty());
         let deeper = nested(TXN_NESTING_MAX + 1);
         assert!(check::txn(&deeper, usize::MAX).is_err());
-        assert!(matches!(decode::txn(deeper.encode_to_vec().into()), Err(decode::Error::TooDeep)));
+        assert!(matches!(decode::txn(deeper.encode_to_vec().into(), usize::MAX), Err(decode::Error::TooDeep)));
     });
 }
 
@@ -59,7 +59,7 @@ fn answers_to_them_are_encoded() {
 fn what_is_unknown_is_not_followed_down() {
     on_a_small_stack(|| {
         let groups = vec![0x0b; 1 << 20];
-        assert!(TxnRequest::decode(&groups[..]).is_err() && decode::txn(groups.clone().into()).is_err());
+        assert!(TxnRequest::decode(&groups[..]).is_err() && decode::txn(groups.clone().into(), usize::MAX).is_err());
         assert!(InternalRaftRequest::decode(&groups[..]).is_err());
         assert!(WatchRequest::decode(&groups[..]).is_err());
         assert!(raftpb::Message::decode(&groups[..]).is_err() && raftpb::Entry::decode(&groups[..]).is_err());

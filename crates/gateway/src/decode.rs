@@ -569,7 +569,7 @@ mod tests {
         );
         let of = Message::find("etcdserverpb.TxnRequest").expect("a message of the API");
         let wire = message(&scanned(&json).expect("syntax without faults"), of).expect("a transaction");
-        assert!(matches!(api::decode::txn(wire.into()), Err(api::decode::Error::TooDeep)));
+        assert!(matches!(api::decode::txn(wire.into(), usize::MAX), Err(api::decode::Error::TooDeep)));
     }
 
     /// Behind a hole in the scanner, or without it, a text costs an error: no panic, no loop without end.

@@ -100,7 +100,8 @@ impl Namespace {
                 rewritten(message, |request: &mut DeleteRangeRequest| self.enter_delete(request))
             }
             "/etcdserverpb.KV/Txn" => {
-                let mut request = api::decode::txn(message).map_err(|error| {
+                // How many operations there may be is for the members to say.
+                let mut request = api::decode::txn(message, usize::MAX).map_err(|error| {
                     Status::new(Code::Internal, format!("grpc: error unmarshalling request: {error}"))
                 })?;
                 self.enter_txn(&mut request)?;
@@ -247,7 +248,7 @@ mod tests {
             txn = TxnRequest { failure: vec![op(Request::RequestTxn(txn))], ..TxnRequest::default() };
         }
         let message = space.request("/etcdserverpb.KV/Txn", txn.encode_to_vec().into()).expect("in");
-        let mut txn = api::decode::txn(message).expect("a transaction");
+        let mut txn = api::decode::txn(message, usize::MAX).expect("a transaction");
         while let Some(Request::RequestTxn(inner)) = txn.failure.first_mut().and_then(|op| op.request.take()) {
             txn = inner;
         }

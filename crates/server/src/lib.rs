@@ -241,7 +241,8 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
     let socket_files = listening.take_files();
     let urls = config.listen_client.iter().map(|listen| listen.url.clone()).collect::<Vec<_>>().join(",");
     // A start can take long, and the file may be moved away meanwhile.
-    let audit = config.audit.as_ref().map(Audit::open).transpose()?.map(Arc::new);
+    let txn_ops_max = api::check::txn_tree_ops_max(config.max_txn_ops);
+    let audit = config.audit.as_ref().map(|audit| Audit::open(audit, txn_ops_max)).transpose()?.map(Arc::new);
     if let Some(audit) = &audit {
         hangup.set_audit(audit);
     }

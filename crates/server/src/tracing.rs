@@ -1,11 +1,10 @@
 //! Tracing of calls: their spans begin and end here, and go to a collector by OTLP over gRPC, without TLS, as etcd's do.
 
-use api::Code;
 use api::etcdserverpb::{
     CompactionRequest, DeleteRangeRequest, LeaseGrantRequest, LeaseRevokeRequest, PutRequest, RangeRequest, RequestOp,
     TxnRequest, request_op::Request,
 };
-use api::unread;
+use api::{Code, check, unread};
 use bytes::Bytes;
 use contain::contain;
 use rpc::client::{Channel, Options};
@@ -36,8 +35,14 @@ pub(crate) fn run(tracer: &Tracer) {
 }
 
 /// Begins the span of a unary call, if that is sampled: it ends with the answer.
-pub(crate) fn unary(tracer: &Arc<Tracer>, path: &'static str, call: &Call, responder: Responder) -> Responder {
-    match tracer.begin(path, parent(&call.metadata), || inside(path, call.message.clone())) {
+pub(crate) fn unary(
+    tracer: &Arc<Tracer>,
+    max_txn_ops: usize,
+    path: &'static str,
+    call: &Call,
+    responder: Responder,
+) -> Responder {
+    match tracer.begin(path, parent(&call.metadata), || inside(path, max_txn_ops, call.message.clone())) {
         Some(mut open) => responder.notify(move |answer| open.end(outcome(answer.err().unwrap_or(Code::Ok)))),
         None => responder,
     }
@@ -68,7 +73,7 @@ fn outcome(code: Code) -> Outcome {
 }
 
 /// What a request asks of the store: a name and attributes as etcd gives them. Values are not among them.
-fn inside(path: &str, message: Bytes) -> Option<Inside> {
+fn inside(path: &str, max_txn_ops: usize, message: Bytes) -> Option<Inside> {
     let (name, attributes) = match path {
         "/etcdserverpb.KV/Range" => ("range", range(&unread::decode::<RangeRequest>(message).ok()?)),
         "/etcdserverpb.KV/Put" => ("put", vec![key("key", &unread::decode::<PutRequest>(message).ok()?.key)]),
@@ -76,7 +81,10 @@ fn inside(path: &str, message: Bytes) -> Option<Inside> {
             let request = unread::decode::<DeleteRangeRequest>(message).ok()?;
             ("delete_range", vec![key("range_begin", &request.key), key("range_end", &request.range_end)])
         }
-        "/etcdserverpb.KV/Txn" => ("txn", txn(&contain(|| api::decode::txn(message)).ok()?.ok()?)),
+        "/etcdserverpb.KV/Txn" => {
+            let ops_max = check::txn_tree_ops_max(max_txn_ops);
+            ("txn", txn(&contain(|| api::decode::txn(message, ops_max)).ok()?.ok()?))
+        }
         "/etcdserverpb.KV/Compact" => {
             let request = unread::decode::<CompactionRequest>(message).ok()?;
             (
@@ -143,7 +151,7 @@ mod tests {
     #[test]
     fn keys_are_told_and_values_are_not() {
         let put = PutRequest { key: "k".into(), value: "secret".into(), ..Default::default() };
-        let inside = inside("/etcdserverpb.KV/Put", put.encode_to_vec().into()).expect("it asks for something");
+        let inside = inside("/etcdserverpb.KV/Put", 0, put.encode_to_vec().into()).expect("it asks for something");
         assert_eq!((inside.name, &inside.attributes[..]), ("put", &[Attribute::text("key", "k")][..]));
         assert!(!format!("{inside:?}").contains("secret"));
     }

@@ -67,7 +67,7 @@ impl Change {
             "/etcdserverpb.KV/DeleteRange" => {
                 Request::RequestDeleteRange(DeleteRangeRequest::decode(message.clone()).ok()?)
             }
-            "/etcdserverpb.KV/Txn" => Request::RequestTxn(api::decode::txn(message.clone()).ok()?),
+            "/etcdserverpb.KV/Txn" => Request::RequestTxn(api::decode::txn(message.clone(), usize::MAX).ok()?),
             _ => return None,
         };
         let guards = guards(&request, prefix)?;

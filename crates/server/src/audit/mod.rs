@@ -32,12 +32,14 @@ pub(crate) struct Audit {
     trail: Trail,
     /// Reads are recorded too.
     reads: bool,
+    /// Operations of a transaction that is taken, with all that are nested in it.
+    txn_ops_max: usize,
 }
 
 impl Audit {
     /// Opens the file of the configuration.
-    pub(crate) fn open(options: &config::Audit) -> Result<Audit, String> {
-        Ok(Audit { trail: Trail::open(options.target.clone())?, reads: options.reads })
+    pub(crate) fn open(options: &config::Audit, txn_ops_max: usize) -> Result<Audit, String> {
+        Ok(Audit { trail: Trail::open(options.target.clone())?, reads: options.reads, txn_ops_max })
     }
 
     /// Whether requests of this class are recorded.
@@ -51,7 +53,7 @@ impl Audit {
 
     /// The class of a request, and what it names.
     pub(crate) fn names(&self, path: &str, message: &Bytes) -> (Class, Named) {
-        request::of_message(path, message, self.reads)
+        request::of_message(path, message, self.reads, self.txn_ops_max)
     }
 
     /// Begins the record of a request that has just arrived.

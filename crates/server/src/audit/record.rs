@@ -129,7 +129,7 @@ mod tests {
 
     fn line_of(path: &str, message: impl Message, reads: bool) -> String {
         let peer = Peer::unknown(Address::Tcp(([127, 0, 0, 1], 5).into()));
-        let (class, named) = of_message(path, &message.encode_to_vec().into(), reads);
+        let (class, named) = of_message(path, &message.encode_to_vec().into(), reads, usize::MAX);
         let line = Record::begin(0xab, &peer, path, class, &named).end("ann", Code::Ok, None);
         let parsed: serde_json::Value = serde_json::from_str(&line).expect("JSON");
         assert_eq!((&parsed["member"], &parsed["from"]), (&"ab".into(), &"127.0.0.1:5".into()));
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_names_nothing() {
-        let (class, named) = of_message("/etcdserverpb.KV/Put", &vec![0xff; 9].into(), true);
+        let (class, named) = of_message("/etcdserverpb.KV/Put", &vec![0xff; 9].into(), true, usize::MAX);
         assert_eq!((class, named.keys.len()), (Class::Write, 0));
     }
 }

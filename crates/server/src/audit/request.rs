@@ -154,11 +154,11 @@ impl fmt::Display for Branch {
 }
 
 /// The class of a request, and what it names: of a transaction that writes, what it reads only with `reads`. A message that cannot be
-/// read names nothing: its handler refuses it.
-pub(super) fn of_message(path: &str, message: &Bytes, reads: bool) -> (Class, Named) {
+/// read, or is a transaction of more than `txn_ops_max` operations with all that are nested, names nothing: its handler refuses it.
+pub(super) fn of_message(path: &str, message: &Bytes, reads: bool, txn_ops_max: usize) -> (Class, Named) {
     let (mut class, mut named) = (Class::of(path), Named::default());
     // What was read before a mistake is kept.
-    let _ = read(path, message.clone(), reads, &mut class, &mut named);
+    let _ = read(path, message.clone(), (reads, txn_ops_max), &mut class, &mut named);
     (class, named)
 }
 
@@ -167,7 +167,13 @@ fn decode<M: api::Message + Default>(message: Bytes) -> Option<M> {
     unread::decode(message).ok()
 }
 
-fn read(path: &str, message: Bytes, reads: bool, class: &mut Class, named: &mut Named) -> Option<()> {
+fn read(
+    path: &str,
+    message: Bytes,
+    (reads, txn_ops_max): (bool, usize),
+    class: &mut Class,
+    named: &mut Named,
+) -> Option<()> {
     match path {
         "/etcdserverpb.KV/Range" | "/etcdserverpb.KV/RangeStream" => {
             let range: RangeRequest = decode(message)?;
@@ -185,7 +191,7 @@ fn read(path: &str, message: Bytes, reads: bool, class: &mut Class, named: &mut 
             named.key("delete", delete.key, delete.range_end);
         }
         "/etcdserverpb.KV/Txn" => {
-            let txn = contain(|| api::decode::txn(message)).ok()?.ok()?;
+            let txn = contain(|| api::decode::txn(message, txn_ops_max)).ok()?.ok()?;
             if !named.txn(txn, reads) {
                 *class = Class::Read;
             }

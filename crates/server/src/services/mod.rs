@@ -171,7 +171,7 @@ impl Service for Services {
         node.metrics.count_client(&call.metadata, "unary");
         let Some((rpc, path)) = find(method) else { return responder.send(Err(no_such_method())) };
         let responder = match &node.tracer {
-            Some(tracer) => tracing::unary(tracer, path, &call, responder),
+            Some(tracer) => tracing::unary(tracer, node.config.max_txn_ops, path, &call, responder),
             None => responder,
         };
         let Some(responder) = audited::unary(node, path, &call, responder) else { return };

@@ -105,8 +105,9 @@ impl Rule<TimedTxn> for Keys {
 
 impl Request for TimedTxn {
     fn read(node: &Node, message: Bytes) -> Result<TimedTxn, Status> {
-        let request = contain(|| api::decode::txn(message))?.map_err(|error| match error {
-            api::decode::Error::TooDeep => Error::TooManyOps.into(),
+        let ops_max = check::txn_tree_ops_max(node.config.max_txn_ops);
+        let request = contain(|| api::decode::txn(message, ops_max))?.map_err(|error| match error {
+            api::decode::Error::TooDeep | api::decode::Error::TooManyOps => Error::TooManyOps.into(),
             api::decode::Error::Malformed(error) => unreadable(&error),
         })?;
         check::txn(&request, node.config.max_txn_ops)?;

@@ -117,11 +117,12 @@ pub fn is_request(data: &Bytes) -> bool {
 
 /// A transaction, which may be nested deeper than prost goes.
 fn txn(content: Bytes) -> Result<TxnRequest, DecodeError> {
-    match api::decode::txn(content) {
+    // What is in the log is applied, whatever this member would take itself: others may allow more, as etcd does.
+    match api::decode::txn(content, usize::MAX) {
         Ok(txn) => Ok(txn),
         Err(api::decode::Error::Malformed(error)) => Err(error),
         // Nobody proposes one.
-        Err(api::decode::Error::TooDeep) => malformed(),
+        Err(api::decode::Error::TooDeep | api::decode::Error::TooManyOps) => malformed(),
     }
 }
 

@@ -3,7 +3,6 @@
 use super::{fill, occupy_slow_threads};
 use crate::overload::Class;
 use crate::test_support::Rig;
-use api::Error;
 use api::etcdserverpb::range_request::{SortOrder, SortTarget};
 use api::etcdserverpb::response_op::Response;
 use api::etcdserverpb::{
@@ -11,6 +10,7 @@ use api::etcdserverpb::{
     TxnRequest, TxnResponse, request_op::Request,
 };
 use api::limits::{INLINE_SORT_KEYS_MAX, TXN_ANSWER_BYTES_MAX, TXN_KEYS_MAX};
+use api::{Code, Error};
 
 const DELETE_RANGE: &str = "/etcdserverpb.KV/DeleteRange";
 const TXN: &str = "/etcdserverpb.KV/Txn";
@@ -166,5 +166,20 @@ fn values_that_are_alike_are_sorted_on_slow_threads_and_not_too_often() {
     for response in written.responses.into_iter().skip(1).chain(reads.responses) {
         let Some(Response::ResponseRange(range)) = response.response else { panic!("an answer to a range") };
         assert_eq!(range.kvs[0].key, last);
+    }
+}
+
+#[test]
+fn a_transaction_is_not_decoded_beyond_what_is_taken() {
+    const EMPTY_OPERATION: [u8; 2] = [0x12, 0];
+    const FAULT: u8 = 0xff;
+    for (flags, ops_max) in [(&["--max-txn-ops=100"][..], 10_000), (&["--max-txn-ops=5000"], 15_000)] {
+        let rig = Rig::start(flags);
+        let sent = |ops: usize| [&EMPTY_OPERATION.repeat(ops), &[FAULT][..]].concat().into();
+        // A fault behind them is found only if all are looked at.
+        let refused = rig.begin_raw(TXN, None, sent(ops_max)).take::<TxnResponse>().expect_err("a fault");
+        assert_eq!(refused.code, Code::Internal, "{refused:?}");
+        let refused = rig.begin_raw(TXN, None, sent(ops_max + 1)).take::<TxnResponse>().expect_err("too many");
+        assert_eq!(refused.message, Error::TooManyOps.message());
     }
 }
