@@ -5,7 +5,7 @@ use crate::status::{error_json, failure_as, http_status};
 use crate::table::Target;
 use crate::unary::{Json, decoded, head};
 use crate::values::Values;
-use api::limits::BUDGET_FREE_BYTES;
+use api::limits::{BUDGET_FREE_BYTES, TURN_BYTES_MAX};
 use api::{Code, Error};
 use budget::Claim;
 use bytes::Bytes;
@@ -13,7 +13,12 @@ use http::Response;
 use rpc::{
     Address, BodySender, Gone, HttpResponder, LocalCall, LocalStream, Pace, Reply, RequestBody, Service, Status,
 };
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long messages of one client are handed on before others use the thread: as long as a turn of a connection with gRPC.
+const TURN_TIME_MAX: Duration = Duration::from_micros(200);
+/// What a message counts beside its length towards the bytes of a turn: it takes time, however short it is.
+const MESSAGE_BYTES: usize = 128;
 
 /// Makes a call of one message and many answers.
 pub(crate) async fn answer(
@@ -64,8 +69,11 @@ pub(crate) async fn converse(
     let mut requests = Requests::new(limits, client);
     let mut pace = Pace::new(limits.body_timeout);
     loop {
-        requests.hand_on(&mut stream, &target, limits);
-        let takes_more = requests.takes_more() && stream.has_room();
+        let goes_on = requests.hand_on(&mut stream, &target, limits);
+        if goes_on {
+            tokio::task::yield_now().await;
+        }
+        let takes_more = !goes_on && requests.takes_more() && stream.has_room();
         pace.owes(takes_more && requests.has_begun());
         let next = tokio::select! {
             piece = body.next(), if takes_more => {
@@ -80,6 +88,7 @@ pub(crate) async fn converse(
                 continue;
             }
             next = stream.next() => next,
+            () = std::future::ready(()), if goes_on => continue,
             () = lines.gone() => return,
             () = pace.late() => return lines.end(Status::new(Code::Unavailable, TOO_LATE)).await,
         };
@@ -109,12 +118,14 @@ pub(crate) struct Requests {
     ended: bool,
     /// The call knows that.
     told: bool,
+    /// What was handed on in this turn.
+    turn_bytes: usize,
 }
 
 impl Requests {
     pub(crate) fn new(limits: &Limits, client: Address) -> Requests {
         let (values, claim) = (Values::new(limits.json_bytes_max()), limits.budget.request(client));
-        Requests { values, claim, refused: false, ended: false, told: false }
+        Requests { values, claim, refused: false, ended: false, told: false, turn_bytes: 0 }
     }
 
     /// Adds what has come, if all clients together do not hold too much. Behind the client's part nothing is of interest.
@@ -157,22 +168,34 @@ impl Requests {
 
     /// Hands on what is whole, as far as the call takes it. With what is no message the client's part is over, as it is with etcd;
     /// what was begun goes on.
-    pub(crate) fn hand_on(&mut self, stream: &mut LocalStream, target: &Target, limits: &Limits) {
+    ///
+    /// True if there may be more, for another turn: the caller yields first. Two million messages fit into one frame of a websocket.
+    #[must_use]
+    pub(crate) fn hand_on(&mut self, stream: &mut LocalStream, target: &Target, limits: &Limits) -> bool {
+        let began = Instant::now();
         while !self.told && stream.has_room() {
             match self.values.next(self.ended) {
-                Ok(Some(value)) => match decoded(&value, target, limits) {
-                    Ok(message) => stream.send(message),
-                    Err(_) => return self.give_up(stream),
-                },
-                Ok(None) if self.ended => return self.give_up(stream),
-                Ok(None) if !self.refused => {
+                Ok(Some(value)) => {
+                    match decoded(&value, target, limits) {
+                        Ok(message) => stream.send(message),
+                        Err(_) => self.give_up(stream),
+                    }
+                    // Each of many small frames is handed on by itself, so that these bytes count over several calls.
+                    self.turn_bytes = self.turn_bytes.saturating_add(value.text().len()).saturating_add(MESSAGE_BYTES);
+                    if self.turn_bytes >= TURN_BYTES_MAX || began.elapsed() >= TURN_TIME_MAX {
+                        self.turn_bytes = 0;
+                        return true;
+                    }
+                }
+                Ok(None) if !self.ended && !self.refused => {
                     // What was handed on is free.
                     self.claims(self.values.held_bytes());
-                    return;
+                    return false;
                 }
-                Ok(None) | Err(_) => return self.give_up(stream),
+                Ok(None) | Err(_) => self.give_up(stream),
             }
         }
+        false
     }
 
     /// The one message of a call that takes no more, once it is whole. What comes after it is passed over.

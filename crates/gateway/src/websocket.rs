@@ -332,8 +332,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         let mut is_asked = false;
         let until = request_deadline();
         loop {
+            let mut goes_on = false;
             if target.kind == Kind::Bidi {
-                requests.hand_on(&mut stream, &target, limits);
+                goes_on = requests.hand_on(&mut stream, &target, limits);
+                if goes_on {
+                    tokio::task::yield_now().await;
+                }
             } else if !is_asked {
                 match requests.only(&target, limits) {
                     Ok(None) => {}
@@ -345,7 +349,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
                     Err(status) => return self.send(error_json(&status)).await,
                 }
             }
-            let takes_more = stream.has_room() || !requests.takes_more() || is_asked;
+            let takes_more = !goes_on && (stream.has_room() || !requests.takes_more() || is_asked);
             let metered = self.0.get_mut();
             metered.is_owed = requests.has_begun() && !is_asked;
             if !takes_more {
@@ -359,6 +363,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
                     continue;
                 }
                 next = stream.next() => next,
+                () = std::future::ready(()), if goes_on => continue,
                 () = tokio::time::sleep_until(until), if target.kind != Kind::Bidi && !is_asked => return Err(Lost),
             };
             match next {
@@ -392,10 +397,12 @@ mod tests {
     use crate::table::Table;
     use api::Message as _;
     use api::etcdserverpb::RangeResponse;
+    use api::limits::TURN_BYTES_MAX;
     use api::mvccpb::KeyValue;
     use budget::{Budget, Pool};
     use rpc::{Call, Metadata, Method, Outbound, Peer, Responder, StreamCall, StreamHandler};
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use tokio::io::AsyncWriteExt;
 
     fn headers(fields: &[(&'static str, &'static str)]) -> HeaderMap {
@@ -555,6 +562,83 @@ mod tests {
     }
 
     const WATCH: &[Method] = &[Method { path: "/etcdserverpb.Watch/Watch", kind: Kind::Bidi }];
+
+    /// Counts its messages.
+    #[derive(Clone)]
+    struct Counted(Arc<AtomicUsize>);
+
+    impl Service for Counted {
+        fn methods(&self) -> &'static [Method] {
+            WATCH
+        }
+
+        fn unary(&self, _: usize, _: Call, _: Responder) {}
+
+        fn stream(&self, _: usize, _: StreamCall) -> Result<Box<dyn StreamHandler>, Status> {
+            Ok(Box::new(self.clone()))
+        }
+
+        fn http(&self, _: http::Request<Bytes>, _: HttpResponder) {}
+    }
+
+    impl StreamHandler for Counted {
+        fn message(&mut self, _: Bytes, _: &mut Outbound<'_>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn half_closed(&mut self, _: &mut Outbound<'_>) {}
+
+        fn ready(&mut self, _: &mut Outbound<'_>) {}
+    }
+
+    /// The messages that come in `sends` frames of `each` are handed on while other tasks of the thread run.
+    fn let_others_run(sends: usize, each: usize) {
+        let all = sends * each;
+        run(async {
+            let limits = Limits::for_tests(Duration::MAX);
+            let service = Counted(Arc::default());
+            let count = service.0.clone();
+            let other = tokio::spawn(async move {
+                let (mut seen, mut most) = (0, 0);
+                while seen < all {
+                    tokio::task::yield_now().await;
+                    let now = count.load(Ordering::Relaxed);
+                    most = most.max(now - seen);
+                    seen = now;
+                }
+                most
+            });
+            let target = Table::new(WATCH).find("/v3/watch").expect("a method");
+            let (client, server) = tokio::io::duplex(4 << 20);
+            let mut socket = Socket::new(server, &limits, CLIENT).await;
+            let mut client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
+            for _ in 0..sends {
+                client.send(Message::text("{}".repeat(each))).await.expect("taken");
+            }
+            let call = LocalCall {
+                method: 0,
+                metadata: Metadata::from_iter([("", "")]),
+                deadline: None,
+                peer: Peer::unknown(CLIENT),
+            };
+            let most = tokio::select! {
+                _ = socket.converse(&service, target, call, &limits) => panic!("the client stays"),
+                most = other => most.expect("no panic"),
+            };
+            // As many as are in a turn by their bytes: there are fewer if it takes long.
+            assert!(most <= TURN_BYTES_MAX.div_ceil(130), "{most} of {all} messages at once");
+        });
+    }
+
+    #[test]
+    fn others_run_while_the_messages_of_a_frame_are_handed_on() {
+        let_others_run(1, 500_000);
+    }
+
+    #[test]
+    fn others_run_while_many_frames_are_handed_on() {
+        let_others_run(20_000, 1);
+    }
 
     /// Answers a message with events that are claimed until they are sent.
     struct Events {
