@@ -1,11 +1,9 @@
 //! The checks that need nothing but the request: what etcd's API layer refuses before anything is proposed.
 
 use crate::etcdserverpb::{
-    DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest, range_request, request_op::Request,
+    DeleteRangeRequest, PutRequest, RangeRequest, TxnRequest, range_request, request_op::Request,
 };
-use crate::{Error, KeyRange, limits};
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
+use crate::{Error, limits, writes};
 
 /// Refuses a range without a key or with a sort order or target outside the enums.
 pub fn range(request: &RangeRequest) -> Result<(), Error> {
@@ -45,9 +43,8 @@ pub fn txn_tree_ops_max(ops_max: usize) -> usize {
 pub fn txn(request: &TxnRequest, ops_max: usize) -> Result<(), Error> {
     let mut tree = txn_tree_ops_max(ops_max);
     txn_shape(request, ops_max, 1, &mut tree)?;
-    writes(&request.success)?;
-    writes(&request.failure)?;
-    Ok(())
+    writes::check(&request.success)?;
+    writes::check(&request.failure)
 }
 
 /// `tree`: what the whole transaction may still have.
@@ -75,94 +72,10 @@ fn txn_shape(request: &TxnRequest, ops_max: usize, depth: usize, tree: &mut usiz
     Ok(())
 }
 
-/// What one list of operations writes: the keys put, the keys deleted, and the spans deleted, merged so that no two overlap.
-#[derive(Default)]
-struct Writes<'a> {
-    puts: BTreeSet<&'a [u8]>,
-    deletes: BTreeSet<&'a [u8]>,
-    /// Start of a span to its end.
-    spans: BTreeMap<&'a [u8], &'a [u8]>,
-}
-
-impl<'a> Writes<'a> {
-    fn delete(&mut self, range: KeyRange<'a>) {
-        match range {
-            KeyRange::One(key) => {
-                self.deletes.insert(key);
-            }
-            _ if range.is_empty() => {}
-            KeyRange::Span(start, end) => self.delete_span(start, end),
-            // etcd takes `range_end` literally here, and no key is below a single zero byte: such a delete conflicts with nothing.
-            KeyRange::From(_) => {}
-        }
-    }
-
-    fn delete_span(&mut self, mut start: &'a [u8], mut end: &'a [u8]) {
-        if let Some((&before, &before_end)) = self.spans.range(..=start).next_back()
-            && before_end >= start
-        {
-            (start, end) = (before, end.max(before_end));
-        }
-        while let Some((&next, &next_end)) = self.spans.range(start..).next()
-            && next <= end
-        {
-            self.spans.remove(next);
-            end = end.max(next_end);
-        }
-        self.spans.insert(start, end);
-    }
-
-    fn touches(&self, key: &[u8]) -> bool {
-        let span = self.spans.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back();
-        self.puts.contains(key) || self.deletes.contains(key) || span.is_some_and(|(_, &end)| key < end)
-    }
-
-    fn put(&mut self, key: &'a [u8]) -> Result<(), Error> {
-        if self.touches(key) {
-            return Err(Error::DuplicateKey);
-        }
-        self.puts.insert(key);
-        Ok(())
-    }
-}
-
-/// Collects the writes of one list and refuses a key that is put twice, or put and deleted. Deletes may overlap each other. Of a
-/// nested transaction both branches count, but they may put the same key, since only one of them runs.
-fn writes(ops: &[RequestOp]) -> Result<Writes<'_>, Error> {
-    let mut all = Writes::default();
-    for op in ops {
-        if let Some(Request::RequestDeleteRange(inner)) = &op.request {
-            all.delete(KeyRange::new(&inner.key, &inner.range_end));
-        }
-    }
-    for op in ops {
-        if let Some(Request::RequestTxn(inner)) = &op.request {
-            let mut success = writes(&inner.success)?;
-            let mut failure = writes(&inner.failure)?;
-            success.puts.append(&mut failure.puts);
-            for key in std::mem::take(&mut success.puts) {
-                all.put(key)?;
-            }
-            // Only now: what one branch deletes the other may put, since one of them runs.
-            for branch in [success, failure] {
-                all.deletes.extend(branch.deletes);
-                for (start, end) in branch.spans {
-                    all.delete_span(start, end);
-                }
-            }
-        }
-    }
-    for op in ops {
-        if let Some(Request::RequestPut(inner)) = &op.request {
-            all.put(&inner.key)?;
-        }
-    }
-    Ok(all)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::etcdserverpb::RequestOp;
 
     fn op(request: Request) -> RequestOp {
         RequestOp { request: Some(request) }
@@ -197,16 +110,6 @@ mod tests {
         assert_eq!(list(vec![nested(vec![put_op("a")], vec![delete_op("a", "")])]), Ok(()));
         assert_eq!(list(vec![delete_op("a", ""), nested(vec![put_op("a")], vec![])]), Err(Error::DuplicateKey));
         assert_eq!(list(vec![nested(vec![put_op("a")], vec![]), nested(vec![delete_op("a", "")], vec![])]), Ok(()));
-    }
-
-    #[test]
-    fn spans_merge() {
-        let mut writes = Writes::default();
-        for (start, end) in [("b", "d"), ("f", "h"), ("c", "g"), ("x", "z")] {
-            writes.delete_span(start.as_bytes(), end.as_bytes());
-        }
-        assert_eq!(writes.spans.len(), 2);
-        assert!(writes.touches(b"e") && writes.touches(b"y") && !writes.touches(b"h") && !writes.touches(b"a"));
     }
 
     #[test]

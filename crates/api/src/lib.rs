@@ -21,6 +21,7 @@ pub mod unread;
 pub mod url;
 pub mod varint;
 pub mod version;
+mod writes;
 
 pub use error::{Code, Error};
 pub use raft_request::RaftRequest;
