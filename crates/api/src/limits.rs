@@ -116,6 +116,8 @@ pub const BUDGET_FREE_BYTES: usize = 4 * 1024;
 pub const PLACES_FREE_BYTES: usize = 512 * 1024;
 /// Jobs that may wait for a thread of the slow pool.
 pub const SLOW_QUEUE_MAX: usize = 1_024;
+/// Short work after a read index or bcrypt that may wait for a thread. Beyond it the thread that has it does it.
+pub const SHORT_QUEUE_MAX: usize = 1_024;
 /// Questions for the leader that may wait for a thread.
 pub const FORWARD_QUEUE_MAX: usize = 1_024;
 /// Calls of clients that have taken more than their share, until these are even.

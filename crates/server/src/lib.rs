@@ -35,6 +35,7 @@ mod terminal;
 mod test_support;
 mod tls;
 mod tracing;
+mod turns;
 mod yield_cpu;
 
 pub use cluster::BootstrapError;

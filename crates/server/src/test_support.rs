@@ -38,6 +38,20 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 pub(crate) struct Pending(rpc::LocalReply);
 
 impl Pending {
+    /// The answer of a call that may wait in vain if the member is at fault: the test fails then.
+    pub(crate) fn take_in_time<A: Message + Default>(self, rig: &Rig) -> Result<A, Status> {
+        let mut answer = Box::pin(self.0.answer());
+        let mut taken = None;
+        rig.wait_for("an answer", || {
+            if let Poll::Ready(answered) = answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                taken = Some(answered);
+            }
+            taken.is_some()
+        });
+        let whole = taken.expect("it was waited for")?.into_whole().expect("as long as it says");
+        Ok(A::decode(whole).expect("an answer of this kind"))
+    }
+
     /// The answer, once it is there.
     pub(crate) fn take<A: Message + Default>(self) -> Result<A, Status> {
         let whole = block_on(self.0.answer())?.into_whole().expect("as long as it says");

@@ -76,8 +76,11 @@ impl<R: 'static> Asking<R> {
             Err(Unknown::Refused(error)) => then(node, Err(error)),
             Err(Unknown::NotYet) => {
                 let own = node.clone();
-                node.linearize(self.weight(), move |caught_up| {
-                    hand_over(&own.clone(), move || then(&own, caught_up.and_then(|()| self.known(&own))));
+                let weight = self.weight();
+                node.linearize(weight, move |caught_up| {
+                    hand_over(&own.clone(), weight.client(), move || {
+                        then(&own, caught_up.and_then(|()| self.known(&own)))
+                    });
                 });
             }
         }
@@ -117,8 +120,9 @@ impl<R: 'static> Asking<R> {
             Err(_) => {}
         }
         let own = node.clone();
-        node.linearize(self.weight(), move |caught_up| {
-            hand_over(&own.clone(), move || {
+        let weight = self.weight();
+        node.linearize(weight, move |caught_up| {
+            hand_over(&own.clone(), weight.client(), move || {
                 let decided = caught_up.and_then(|()| self.decide(&own, request));
                 then(&own, decided);
             });

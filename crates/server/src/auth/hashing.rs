@@ -46,7 +46,7 @@ impl Hashing {
     pub(super) fn run(&self, job: impl Fn() + Send + Sync + 'static) -> bool {
         let Some(job) = self.late.watch(Job::new(job)) else { return false };
         // If the queue is full, these threads have had no processor for long, and `bcrypt-late` runs the job.
-        self.pool.try_run(move || {
+        self.pool.try_run(None, move || {
             thread_local!(static LOWERED: Cell<bool> = const { Cell::new(false) });
             if !LOWERED.replace(true) {
                 yield_cpu::yield_to_all();

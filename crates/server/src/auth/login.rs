@@ -48,7 +48,7 @@ impl Login {
         let own = node.clone();
         let weight = Weight::of(self.credential.name.len(), self.client);
         node.linearize(weight, move |allowed| match allowed {
-            Ok(()) => hand_over(&own.clone(), move || self.check(&own)),
+            Ok(()) => hand_over(&own.clone(), Some(self.client), move || self.check(&own)),
             Err(error) => self.fail(error),
         });
     }
@@ -79,7 +79,7 @@ impl Login {
         }
         let own = node.clone();
         auth.hashing.verify(credential.password.clone(), stored, move |found| {
-            hand_over(&own.clone(), move || own.auth.checked(&own, &credential, revision, origin, found));
+            hand_over(&own.clone(), Some(client), move || own.auth.checked(&own, &credential, revision, origin, found));
         });
     }
 
@@ -114,7 +114,7 @@ impl Login {
                     return (self.then)(Ok(token));
                 }
                 let name = self.credential.name.clone();
-                let key = (name.clone(), revision);
+                let (key, client) = ((name.clone(), revision), self.client);
                 if !auth.issuing.join(key.clone(), self) {
                     return;
                 }
@@ -123,7 +123,7 @@ impl Login {
                 let signed = auth.hashing.run(move || {
                     let token = jwt.issue(&name, revision, own.now_ms());
                     let (node, left) = (own.clone(), left.clone());
-                    hand_over(&own, move || {
+                    hand_over(&own, Some(client), move || {
                         for login in node.auth.issuing.leave(&left) {
                             (login.then)(token.clone().map_err(|error| Status::new(Code::Unknown, error.to_string())));
                         }
@@ -137,11 +137,12 @@ impl Login {
     }
 }
 
-/// Runs `then` on a slow thread, after bcrypt or a read index. The threads of bcrypt run only when no other thread
-/// wants the processor, so they must not hold a lock that others want; and consensus must not wait for lookups. If the
-/// slow pool is full, `then` runs at once.
-pub(crate) fn hand_over(node: &Node, then: impl FnOnce() + Send + 'static) {
-    if let Err(then) = node.slow.try_give(then, |then| then()) {
+/// Runs `then`, the short work of a call of `client` after bcrypt or a read index, on a thread for such work. The
+/// threads of bcrypt run only when no other thread wants the processor, so they must not hold a lock that others want;
+/// and consensus must not wait for lookups. Logins and renewals of leases come this way, so it must not wait behind the
+/// long jobs of the slow threads. If there is no place, `then` runs at once.
+pub(crate) fn hand_over(node: &Node, client: Option<Address>, then: impl FnOnce() + Send + 'static) {
+    if let Err(then) = node.short.try_give(client, then, |then| then()) {
         then();
     }
 }

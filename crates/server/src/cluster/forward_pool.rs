@@ -3,10 +3,10 @@
 //! Each origin has a queue of its own, and the origins take turns: a client with many calls delays only itself. Long work is queued again
 //! after each piece, behind all others.
 
+use crate::turns::{Turns, whose};
 use contain::lock;
 use peer::client::Kept;
-use rpc::{Address, Origin};
-use std::collections::{HashMap, VecDeque};
+use rpc::Address;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -32,36 +32,8 @@ struct Queue {
 
 #[derive(Default)]
 struct State {
-    /// Jobs by origin; no queue is empty.
-    jobs: HashMap<Origin, VecDeque<Job>>,
-    /// The order in which origins get the next thread: each origin with jobs, once.
-    turns: VecDeque<Origin>,
-    waiting: usize,
+    jobs: Turns<Job>,
     is_closed: bool,
-}
-
-impl State {
-    fn add(&mut self, origin: Origin, job: Job) {
-        let jobs = self.jobs.entry(origin).or_default();
-        if jobs.is_empty() {
-            self.turns.push_back(origin);
-        }
-        jobs.push_back(job);
-        self.waiting = self.waiting.saturating_add(1);
-    }
-
-    fn next(&mut self) -> Option<Job> {
-        let origin = self.turns.pop_front()?;
-        let jobs = self.jobs.get_mut(&origin)?;
-        let job = jobs.pop_front();
-        if jobs.is_empty() {
-            self.jobs.remove(&origin);
-        } else {
-            self.turns.push_back(origin);
-        }
-        self.waiting = self.waiting.saturating_sub(1);
-        job
-    }
 }
 
 impl Queue {
@@ -72,7 +44,7 @@ impl Queue {
             if state.is_closed {
                 return None;
             }
-            if let Some(job) = state.next() {
+            if let Some(job) = state.jobs.next() {
                 return Some(job);
             }
             state = match kept.time_left() {
@@ -107,30 +79,23 @@ impl ForwardPool {
 
     /// Queues a job of `client`; false when too many wait.
     pub(super) fn try_run(&self, client: Option<Address>, job: Job) -> bool {
-        let origin = Origin::of(client.and_then(|client| client.ip()));
-        let mut state = lock(&self.queue.state);
-        let of_origin = state.jobs.get(&origin).map_or(0, VecDeque::len);
-        // One origin gets at most half of the places, so the others always find room.
-        if state.waiting >= self.waiting_max || of_origin >= self.waiting_max.div_ceil(2) {
-            drop(state);
-            self.refused.fetch_add(1, Ordering::Relaxed);
-            return false;
+        let added = lock(&self.queue.state).jobs.try_add(whose(client), job, self.waiting_max);
+        match added {
+            Ok(()) => self.queue.arrived.notify_one(),
+            Err(_) => drop(self.refused.fetch_add(1, Ordering::Relaxed)),
         }
-        state.add(origin, job);
-        drop(state);
-        self.queue.arrived.notify_one();
-        true
+        added.is_ok()
     }
 
     /// Queues the rest of a job that had a thread. It is never refused: there are at most as many such jobs as threads.
     pub(super) fn run_on(&self, client: Option<Address>, job: Job) {
-        lock(&self.queue.state).add(Origin::of(client.and_then(|client| client.ip())), job);
+        lock(&self.queue.state).jobs.add(whose(client), job);
         self.queue.arrived.notify_one();
     }
 
     /// Jobs that no thread has taken up yet.
     pub(crate) fn depth(&self) -> usize {
-        lock(&self.queue.state).waiting
+        lock(&self.queue.state).jobs.len()
     }
 
     /// Jobs that were refused because too many waited.
@@ -199,7 +164,7 @@ mod tests {
         assert_eq!(forwards.depth(), 10);
         let order: Vec<_> = {
             let mut state = lock(&forwards.queue.state);
-            std::iter::from_fn(|| state.next()).collect()
+            std::iter::from_fn(|| state.jobs.next()).collect()
         };
         order.into_iter().for_each(|job| job(&mut Kept::default()));
         assert_eq!(names(&told, 4), ["greedy", "other", "third", "greedy"]);
@@ -220,7 +185,7 @@ mod tests {
         assert!(forwards.try_run(client(1), Box::new(move |_| tell.send("next").expect("the test runs"))));
         let mut kept = Kept::default();
         loop {
-            let job = lock(&forwards.queue.state).next();
+            let job = lock(&forwards.queue.state).jobs.next();
             let Some(job) = job else { break };
             job(&mut kept);
         }

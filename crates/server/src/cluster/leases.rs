@@ -41,17 +41,18 @@ pub(crate) fn renew(node: &Arc<Node>, keeper: Keeper, leases: Vec<i64>, done: im
     if !failpoint::is_set!(BEFORE_CHECKPOINT_IN_LEASE_RENEW) {
         return renew_now(node, keeper, leases, done);
     }
-    let own = node.clone();
+    let (own, client) = (node.clone(), Some(keeper.client));
     let held_up = move |done| {
         failpoint::point!(BEFORE_CHECKPOINT_IN_LEASE_RENEW);
         renew_now(&own, keeper, leases, done);
     };
-    if let Err(done) = node.slow.try_give(done, held_up) {
+    if let Err(done) = node.slow.try_give(client, done, held_up) {
         done(Err(Error::TooManyRequests));
     }
 }
 
 fn renew_now(node: &Arc<Node>, keeper: Keeper, leases: Vec<i64>, done: impl FnOnce(Renewed) + Send + 'static) {
+    let client = Some(keeper.client);
     let forward = |node: &Arc<Node>, leases: Vec<i64>, done: DoneRenewing| {
         Renewal { keeper, renewed: Vec::with_capacity(leases.len()), leases, done }.begin(node);
     };
@@ -62,7 +63,7 @@ fn renew_now(node: &Arc<Node>, keeper: Keeper, leases: Vec<i64>, done: impl FnOn
     confirm(node, move |own, allowed| match allowed {
         // The lease is renewed before its checkpoints are revoked: a checkpoint either has the new time, or is revoked
         // by an entry behind it.
-        Ok(()) => hand_over(&own.clone(), move || match renew_here(&own, &leases) {
+        Ok(()) => hand_over(&own.clone(), client, move || match renew_here(&own, &leases) {
             None => forward(&own, leases, Box::new(done)),
             Some(renewed) => checkpoints::forget(&own, &leases, move |forgotten| match forgotten {
                 Ok(()) => done(Ok(renewed)),
@@ -226,7 +227,7 @@ pub(crate) fn time_to_live(
                     failpoint::point!(BEFORE_LOOKUP_WHEN_LEASE_TIME_TO_LIVE);
                     look(&node, done);
                 };
-                if let Err(done) = own.slow.try_give(done, look) {
+                if let Err(done) = own.slow.try_give(Some(client), done, look) {
                     done(Err(Error::TooManyRequests));
                 }
             }

@@ -111,7 +111,10 @@ pub struct Node {
     /// The audit log, if there is one.
     pub(crate) audit: Option<Arc<Audit>>,
     pub(crate) lessor: SharedLessor,
+    /// Threads for work that takes long.
     pub(crate) slow: SlowPool,
+    /// Threads for short work that the threads of consensus and of bcrypt must not do.
+    pub(crate) short: SlowPool,
     /// Threads for calls to other members; such calls block.
     pub(crate) forwards: ForwardPool,
     /// The other members, once they can be talked to.

@@ -341,6 +341,7 @@ pub(crate) fn start_on(
         metrics: Metrics::default(),
         lessor: Default::default(),
         slow: SlowPool::start("slow", 2, config.queues.of(Class::Slow))?,
+        short: SlowPool::start("short", 2, api::limits::SHORT_QUEUE_MAX)?,
         forwards: ForwardPool::start(config.queues.of(Class::Forward))?,
         peers: OnceLock::new(),
         connector: match &link {

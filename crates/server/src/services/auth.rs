@@ -18,7 +18,7 @@ use api::etcdserverpb::{
 };
 use api::limits::{AUTH_NAME_BYTES_MAX, ROLE_BYTES_MAX};
 use api::{Code, Error, Message, RaftRequest};
-use rpc::{Call, Responder, Status};
+use rpc::{Address, Call, Responder, Status};
 use std::sync::Arc;
 use store::Author;
 
@@ -96,7 +96,7 @@ fn is_too_large(node: &Node, request: &AuthRoleGrantPermissionRequest) -> bool {
 
 pub(super) fn user_add(
     node: &Arc<Node>,
-    _call: Call,
+    call: Call,
     request: Permitted<Root, AuthUserAddRequest>,
     responder: Responder,
 ) {
@@ -109,7 +109,7 @@ pub(super) fn user_add(
     if request.options.is_some_and(|options| options.no_password) {
         return send(node, author, RaftRequest::AuthUserAdd, true, &request.encode_to_vec(), false, responder);
     }
-    hash(node, password, responder, move |node, hashed, responder| {
+    hash(node, call.peer.address, password, responder, move |node, hashed, responder| {
         request.hashed_password = hashed;
         send(node, author, RaftRequest::AuthUserAdd, true, &request.encode_to_vec(), false, responder);
     });
@@ -117,13 +117,13 @@ pub(super) fn user_add(
 
 pub(super) fn user_change_password(
     node: &Arc<Node>,
-    _call: Call,
+    call: Call,
     request: Permitted<Root, AuthUserChangePasswordRequest>,
     responder: Responder,
 ) {
     let (mut request, author) = request.into_parts();
     let password = std::mem::take(&mut request.password);
-    hash(node, password, responder, move |node, hashed, responder| {
+    hash(node, call.peer.address, password, responder, move |node, hashed, responder| {
         request.hashed_password = hashed;
         send(node, author, RaftRequest::AuthUserChangePassword, false, &request.encode_to_vec(), false, responder);
     });
@@ -131,13 +131,14 @@ pub(super) fn user_change_password(
 
 fn hash(
     node: &Arc<Node>,
+    client: Address,
     password: String,
     responder: Responder,
     then: impl FnOnce(&Arc<Node>, String, Responder) + Send + 'static,
 ) {
     let own = node.clone();
     node.auth.hash(password, move |hashed| match hashed {
-        Ok(hashed) => hand_over(&own.clone(), move || then(&own, hashed, responder)),
+        Ok(hashed) => hand_over(&own.clone(), Some(client), move || then(&own, hashed, responder)),
         Err(HashError::Busy) => refuse(responder, Error::TooManyRequests),
         // The error is that of Go's library.
         Err(error) => refuse(responder, Status::new(Code::Unknown, error.to_string())),

@@ -60,14 +60,15 @@ pub(super) fn still<R: Rule<M>, M>(
     answer
 }
 
-/// Answers from the slow pool, or refuses the call when its queue is full. The function passed to `answer` tells
+/// Answers a call of `client` from the slow pool, or refuses it when there is no place. The function passed to `answer` tells
 /// whether the client still waits.
 pub(super) fn run_slowly(
     node: &Arc<Node>,
+    client: Address,
     responder: Responder,
     answer: impl FnOnce(&Arc<Node>, &dyn Fn() -> bool) -> Result<Reply, Status> + Send + 'static,
 ) {
-    run_slowly_with(node, responder, |node, responder| {
+    run_slowly_with(node, client, responder, |node, responder| {
         let answer = answer(node, &|| !responder.is_canceled());
         responder.send(answer);
     });
@@ -76,6 +77,7 @@ pub(super) fn run_slowly(
 /// Like [`run_slowly`], for work that sends the answer itself, perhaps later.
 pub(super) fn run_slowly_with(
     node: &Arc<Node>,
+    client: Address,
     responder: Responder,
     work: impl FnOnce(&Arc<Node>, Responder) + Send + 'static,
 ) {
@@ -83,7 +85,7 @@ pub(super) fn run_slowly_with(
     let slot = Arc::new(std::sync::Mutex::new(Some(responder)));
     let (taken, waiting) = (slot.clone(), slot.clone());
     let wanted = move || lock(&waiting).as_ref().is_some_and(|responder| !responder.is_canceled());
-    let queued = node.slow.try_run_while(wanted, move || {
+    let queued = node.slow.try_run_while(Some(client), wanted, move || {
         let responder = lock(&taken).take();
         if let Some(responder) = responder {
             work(&own, responder);
@@ -456,7 +458,7 @@ fn weigh(
         return then(within, node, responder);
     }
     match node.budget.claim_request(within.message.len(), within.client) {
-        Ok(kept) => run_slowly_with(node, responder, move |node, responder| {
+        Ok(kept) => run_slowly_with(node, within.client, responder, move |node, responder| {
             drop(kept);
             // A slow thread has other work than taking a turn of consensus.
             then(Within { is_alone: false, ..within }, node, responder);

@@ -205,7 +205,9 @@ impl LocalClient {
 
     fn range_slowly(&self, request: RangeRequest, then: impl FnOnce(Answer<RangeResponse>) + Send + 'static) {
         let own = self.clone();
-        if let Err(then) = self.node.slow.try_give(then, move |then| then(own.range_now(request))) {
+        if let Err(then) =
+            self.node.slow.try_give(self.weight().client(), then, move |then| then(own.range_now(request)))
+        {
             then(Err(unknown(Error::TooManyRequests)));
         }
     }

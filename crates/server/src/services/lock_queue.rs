@@ -172,7 +172,7 @@ impl Queue<'_> {
         // A slow thread does the read, so that the other waiters are not delayed.
         let (own, caller) = (self.own.clone(), waiter.caller.clone());
         let look = move |_: Arc<Node>| own.post(Note::Found(id, caller.range_now(request)));
-        if waiter.caller.node.slow.try_give(node, look).is_err() {
+        if waiter.caller.node.slow.try_give(waiter.caller.weight().client(), node, look).is_err() {
             self.late.push(id);
         }
     }

@@ -85,10 +85,10 @@ pub(super) fn move_leader(
 
 /// Space comes back without defragmenting. This call only waits until the last compaction is finished: a client that
 /// compacts, defragments and disarms the alarm expects room in the quota then.
-pub(super) fn defragment(node: &Arc<Node>, _call: Call, _: Permitted<Root, DefragmentRequest>, responder: Responder) {
+pub(super) fn defragment(node: &Arc<Node>, call: Call, _: Permitted<Root, DefragmentRequest>, responder: Responder) {
     if failpoint::ENABLED {
         // A thread that a failpoint holds up serves nobody else.
-        run_slowly_with(node, responder, |node, responder| match defragment_fails() {
+        run_slowly_with(node, call.peer.address, responder, |node, responder| match defragment_fails() {
             Ok(()) => wait_compacted(node, responder),
             Err(text) => refuse(responder, Status::new(api::Code::Unknown, text)),
         });
@@ -121,8 +121,8 @@ fn wait_compacted(node: &Arc<Node>, responder: Responder) {
     if node.store.compacted() >= compacted { answer() } else { node.when_compacted(compacted, Box::new(answer)) }
 }
 
-pub(super) fn hash(node: &Arc<Node>, _call: Call, _: Permitted<Root, HashRequest>, responder: Responder) {
-    run_slowly(node, responder, |node, wanted| {
+pub(super) fn hash(node: &Arc<Node>, call: Call, _: Permitted<Root, HashRequest>, responder: Responder) {
+    run_slowly(node, call.peer.address, responder, |node, wanted| {
         let began = Instant::now();
         let hash = node.store.hash_while(wanted).map_err(|unread| unanswered(node, unread))?;
         node.metrics.reads.hash.observe(began.elapsed());
@@ -130,8 +130,8 @@ pub(super) fn hash(node: &Arc<Node>, _call: Call, _: Permitted<Root, HashRequest
     });
 }
 
-pub(super) fn hash_kv(node: &Arc<Node>, _call: Call, request: Permitted<Root, HashKvRequest>, responder: Responder) {
-    run_slowly(node, responder, move |node, wanted| {
+pub(super) fn hash_kv(node: &Arc<Node>, call: Call, request: Permitted<Root, HashKvRequest>, responder: Responder) {
+    run_slowly(node, call.peer.address, responder, move |node, wanted| {
         let began = Instant::now();
         let hashed = node.store.hash_kv_while(request.revision, wanted);
         let mut response = hashed.map_err(|unread| unanswered(node, unread))?;

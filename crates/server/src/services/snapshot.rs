@@ -127,7 +127,7 @@ impl Snapshot {
             *lock(&planned) = Some(image);
             waker.wake();
         };
-        self.node.slow.try_run_while(move || !wanted.is_canceled(), work)
+        self.node.slow.try_run_while(Some(self.client), move || !wanted.is_canceled(), work)
     }
 
     fn pump(&mut self, out: &mut Outbound<'_>) -> Result<(), Status> {

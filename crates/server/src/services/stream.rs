@@ -56,7 +56,7 @@ impl RangeStream {
         let asking = self.asking.clone().holding(message.len());
         let request: RangeRequest = decode(message)?;
         check::range(&request)?;
-        let serializable = request.serializable;
+        let (serializable, client) = (request.serializable, asking.weight().client());
         // The reference is weak: once the stream has ended, no thread takes the step, and the step must not keep itself
         // alive.
         let (node, step, waker) = (self.node.clone(), Arc::downgrade(&self.step), self.waker.clone());
@@ -80,7 +80,7 @@ impl RangeStream {
             };
             if !heavy {
                 work();
-            } else if !node.slow.try_run_while(move || !wanted.is_canceled(), work) {
+            } else if !node.slow.try_run_while(client, move || !wanted.is_canceled(), work) {
                 leave(&step, Step::Begun(Err(api::Error::TooManyRequests.into())));
                 waker.wake();
             }

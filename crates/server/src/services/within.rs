@@ -163,7 +163,7 @@ fn attempt(
         return make(node, responder);
     }
     match order.keep(node) {
-        Ok(kept) => run_slowly_with(node, responder, move |node, responder| {
+        Ok(kept) => run_slowly_with(node, order.client, responder, move |node, responder| {
             make(node, responder);
             drop(kept);
         }),
@@ -221,7 +221,7 @@ pub(super) fn with_room(
     };
     let own = node.clone();
     node.budget.wait(pool, bytes, Some(client), move |claim| match claim {
-        Ok(claim) => run_slowly_with(&own, responder, move |node, responder| {
+        Ok(claim) => run_slowly_with(&own, client, responder, move |node, responder| {
             drop(kept);
             then(node, Some(claim), responder);
         }),

@@ -8,6 +8,7 @@ mod observing;
 mod roles;
 mod rules;
 mod sharing;
+mod short_work;
 mod snapshots;
 mod space;
 mod waiting;
@@ -42,7 +43,7 @@ fn occupy_slow_threads(rig: &Rig) -> Sender<()> {
             // Returns once the sender is dropped.
             let _ = contain::lock(&goes_on).recv();
         };
-        assert!(rig.node().slow.try_run(wait));
+        assert!(rig.node().slow.try_run(None, wait));
     }
     (0..2).for_each(|_| begins.recv().expect("a thread"));
     go_on
