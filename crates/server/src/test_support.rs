@@ -125,6 +125,16 @@ impl Rig {
         Pending(reply)
     }
 
+    /// Begins a unary call of a client at another address, which ends in `host`.
+    pub(crate) fn begin_from(&self, host: u8, path: &str, request: &impl Message) -> Pending {
+        let LocalCall { method, metadata, deadline, .. } = Rig::local(path, None);
+        let (responder, reply) = Responder::local();
+        let peer = Peer::unknown(Address::Tcp(([10, 0, 0, host], 1).into()));
+        let call = rpc::Call { message: request.encode_to_vec().into(), metadata, deadline, peer, is_alone: false };
+        self.services.unary(method, call, responder);
+        Pending(reply)
+    }
+
     /// Makes a unary call.
     pub(crate) fn call<A: Message + Default>(
         &self,

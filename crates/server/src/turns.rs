@@ -73,6 +73,43 @@ impl<J> Turns<J> {
     }
 }
 
+/// Places of which clients at one address may have their share.
+pub(crate) struct Places {
+    most: usize,
+    taken: usize,
+    /// The places of each address that has some.
+    of: HashMap<Whose, usize>,
+}
+
+impl Places {
+    /// `most` places.
+    pub(crate) fn new(most: usize) -> Places {
+        Places { most, taken: 0, of: HashMap::new() }
+    }
+
+    /// Takes a place; false if there is none for this address.
+    pub(crate) fn take(&mut self, whose: Whose) -> bool {
+        let has = self.of.get(&whose).copied().unwrap_or(0);
+        if self.taken >= self.most || (whose.is_some() && has >= share_of(self.most)) {
+            return false;
+        }
+        self.of.insert(whose, has.saturating_add(1));
+        self.taken = self.taken.saturating_add(1);
+        true
+    }
+
+    /// Gives a place back.
+    pub(crate) fn leave(&mut self, whose: Whose) {
+        if let Some(has) = self.of.get_mut(&whose) {
+            *has = has.saturating_sub(1);
+            self.taken = self.taken.saturating_sub(1);
+            if *has == 0 {
+                self.of.remove(&whose);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,5 +133,16 @@ mod tests {
         let order: Vec<_> = std::iter::from_fn(|| turns.next()).collect();
         assert_eq!(order[..6], ["greedy", "other", "third", "own", "greedy", "own"]);
         assert_eq!((order.len(), turns.len()), (16, 0));
+    }
+
+    #[test]
+    fn one_address_has_half_of_the_places_until_it_leaves_them() {
+        let mut places = Places::new(4);
+        let taken = [host(1), host(1), host(1), host(2), host(3), host(4)].map(|whose| places.take(whose));
+        assert_eq!(taken, [true, true, false, true, true, false]);
+        places.leave(host(1));
+        assert!(places.take(host(4)) && !places.take(host(1)));
+        (1..=4).for_each(|last| places.leave(host(last)));
+        assert_eq!((places.taken, places.of.len()), (0, 0));
     }
 }

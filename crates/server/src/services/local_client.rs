@@ -7,7 +7,7 @@ use super::auth_retry::Tries;
 use super::reply::complete;
 use super::rooms::Rooms;
 use crate::auth::rules::Parts;
-use crate::auth::{Asking, Permitted, Rule};
+use crate::auth::{Asking, Permitted, Rule, hand_over};
 use crate::node::{self, Node, Weight};
 use api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use api::etcdserverpb::range_request::{SortOrder, SortTarget};
@@ -198,9 +198,21 @@ impl LocalClient {
         let is_here = self.node.status.serves_local_reads();
         self.node.linearize(weight, move |allowed| match allowed {
             Err(error) => then(Err(unknown(error))),
-            Ok(()) if is_here && !own.node.store.is_heavy(&request) => then(own.range_now(request)),
-            Ok(()) => own.range_slowly(request, then),
+            Ok(()) if is_here => own.range_on_a_thread(request, then),
+            Ok(()) => {
+                let node = own.node.clone();
+                hand_over(&node, weight.client(), move || own.range_on_a_thread(request, then));
+            }
         });
+    }
+
+    /// Reads on this thread if that is quick, else on a slow one.
+    fn range_on_a_thread(&self, request: RangeRequest, then: impl FnOnce(Answer<RangeResponse>) + Send + 'static) {
+        if self.node.store.is_heavy(&request) {
+            self.range_slowly(request, then)
+        } else {
+            then(self.range_now(request))
+        }
     }
 
     fn range_slowly(&self, request: RangeRequest, then: impl FnOnce(Answer<RangeResponse>) + Send + 'static) {
@@ -212,8 +224,21 @@ impl LocalClient {
         }
     }
 
+    /// Whether the client has the permission to read a range.
+    pub(super) fn may(&self, request: RangeRequest) -> Answer<()> {
+        self.asking.decide(&self.node, request).map(drop).map_err(unknown)
+    }
+
+    /// The first key of a range of this member's data. The caller asks whether a client has the permission.
+    pub(super) fn predecessor(&self, request: &RangeRequest) -> Result<Predecessor, Error> {
+        let users = self.node.store.auth().revision();
+        let answer = self.node.store.range(request)?;
+        let first = answer.kvs.to_messages().into_iter().next();
+        Ok(Predecessor { key: first.map(|pair| pair.key), revision: answer.revision, users })
+    }
+
     /// Reads a range of this member's data on this thread, if the client has the permission.
-    pub(super) fn range_now(&self, request: RangeRequest) -> Answer<RangeResponse> {
+    fn range_now(&self, request: RangeRequest) -> Answer<RangeResponse> {
         let request = self.asking.decide(&self.node, request).map_err(unknown)?;
         let answer = self.node.store.range(&request).map_err(unknown)?;
         request.check_unchanged(&self.node.store).map_err(unknown)?;
@@ -238,6 +263,17 @@ impl LocalClient {
         events.push_front(front.freeze());
         is_there.then(|| WatchResponse::decode(Rope(events)).map_err(|_| unexpected()))
     }
+}
+
+/// A key that was searched.
+#[derive(Clone)]
+pub(super) struct Predecessor {
+    /// The key, if there is one.
+    pub(super) key: Option<Bytes>,
+    /// The revision at which it was searched.
+    pub(super) revision: i64,
+    /// The auth revision before the search.
+    pub(super) users: u64,
 }
 
 /// How a kind of request goes through the log.

@@ -1,22 +1,26 @@
 //! Whose turn it is: calls that wait until no older key is left under their prefix.
 //!
 //! A waiting call watches the key before its own, so that one deletion wakes one call. All of them share one thread, which also
-//! notices within [`LOOK`] that a client has given up.
+//! notices within [`LOOK`] that a client has given up. A client may have many calls wait for the same key with one lease: one deletion wakes all of
+//! these, so they share one search for the key that is before them then, and the thread serves addresses in turn.
 
-use super::local_client::{Answer, LocalClient, unknown, youngest_until};
-use crate::node::{Node, Weight};
+use super::local_client::{Answer, LocalClient, Predecessor, unknown, youngest_until};
+use crate::node::Weight;
+use crate::turns::{Places, Turns, Whose, whose};
+use api::etcdserverpb::WatchCreateRequest;
 use api::etcdserverpb::watch_create_request::FilterType;
-use api::etcdserverpb::{RangeResponse, WatchCreateRequest};
 use api::{Code, Error, limits};
 use bytes::Bytes;
 use contain::lock;
 use rpc::Status;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use store::watch::WatchStream;
 
+/// Calls that may wait. Tests need few.
+const WAITING_MAX: usize = if cfg!(test) { 16 } else { limits::TURNS_WAITING_MAX };
 /// Time between checks for clients that have given up.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -29,13 +33,20 @@ pub(super) trait Contender: Send {
     fn settle(self: Box<Self>, outcome: Answer<()>);
 }
 
+/// What a waiter searches: the youngest key under a prefix that is older than its own.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Search {
+    whose: Whose,
+    prefix: Bytes,
+    /// Keys created at this revision or earlier come first.
+    before: i64,
+}
+
 struct Waiter {
     /// Claims the memory of the waiting call: its name, key and headers.
     _held: Option<budget::Claim>,
     caller: LocalClient,
-    prefix: Bytes,
-    /// Keys created at this revision or earlier come first.
-    before: i64,
+    search: Search,
     contender: Box<dyn Contender>,
     /// Watches the key before the call's own.
     watch: Option<WatchStream>,
@@ -46,38 +57,50 @@ enum Note {
     Begin(Box<Waiter>),
     /// The read index of this waiter is complete: it may read the store.
     Read(u64, Result<(), Error>),
-    /// The result of this waiter's read.
-    Found(u64, Answer<RangeResponse>),
+    /// There are waiters that may make this search.
+    Search(Search),
+    /// The result of this waiter's search.
+    Found(u64, Result<Predecessor, Error>),
     /// The watch of this waiter has responses.
     Look(u64),
 }
 
-#[derive(Default)]
 struct Inbox {
-    notes: Vec<Note>,
+    notes: Turns<Note>,
+    /// Waiters that may read the store, by what they search. Whoever searches takes them, and searches for all of them.
+    ready: HashMap<Search, Vec<u64>>,
+    /// The places of calls that wait.
+    places: Places,
     closed: bool,
 }
 
 /// The calls of a member that wait for a lock or an election.
-#[derive(Default)]
 pub(crate) struct LockQueue {
     inbox: Mutex<Inbox>,
     arrived: Condvar,
-    waiting: AtomicUsize,
+}
+
+impl Default for LockQueue {
+    fn default() -> LockQueue {
+        let (notes, ready, places) = (Turns::default(), HashMap::new(), Places::new(WAITING_MAX));
+        LockQueue { inbox: Mutex::new(Inbox { notes, ready, places, closed: false }), arrived: Condvar::new() }
+    }
 }
 
 impl LockQueue {
     /// Settles `contender` when no key created until `before` is left under `prefix`.
     pub(super) fn wait(&self, caller: LocalClient, prefix: Bytes, before: i64, contender: Box<dyn Contender>) {
-        if self.waiting.load(Ordering::Relaxed) >= limits::TURNS_WAITING_MAX {
-            return contender.settle(Err(unknown(Error::TooManyRequests)));
-        }
+        let whose = whose(caller.weight().client());
         let held = match caller.weight().and(prefix.len()).claim(&caller.node.budget) {
             Ok(held) => held,
             Err(error) => return contender.settle(Err(unknown(error))),
         };
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        self.post(Note::Begin(Box::new(Waiter { _held: held, caller, prefix, before, contender, watch: None })));
+        let has_place = lock(&self.inbox).places.take(whose);
+        if !has_place {
+            return contender.settle(Err(unknown(Error::TooManyRequests)));
+        }
+        let search = Search { whose, prefix, before };
+        self.post(whose, Note::Begin(Box::new(Waiter { _held: held, caller, search, contender, watch: None })));
     }
 
     /// Ends the thread. Waiting calls end with an error: the server has stopped.
@@ -87,30 +110,60 @@ impl LockQueue {
     }
 
     /// Sends a note to the thread. If the thread has ended, the note and its call are dropped.
-    fn post(&self, note: Note) {
+    fn post(&self, whose: Whose, note: Note) {
         let mut inbox = lock(&self.inbox);
         if inbox.closed {
             drop(inbox);
             return drop(note);
         }
-        inbox.notes.push(note);
+        inbox.notes.add(whose, note);
         drop(inbox);
         self.arrived.notify_one();
     }
 
-    /// Takes the notes that have arrived. If there are none, waits for one, but for at most [`LOOK`] unless `patient`.
-    /// `None` once the queue is closed.
-    fn take(&self, patient: bool) -> Option<Vec<Note>> {
+    /// Takes the next note. If there is none, waits for one, but for at most [`LOOK`] unless `patient`. `None` once the
+    /// queue is closed.
+    fn take(&self, patient: bool) -> Option<Option<Note>> {
         let mut inbox = lock(&self.inbox);
-        if inbox.notes.is_empty() && !inbox.closed {
+        if inbox.notes.len() == 0 && !inbox.closed {
             inbox = if patient {
                 self.arrived.wait(inbox).unwrap_or_else(PoisonError::into_inner)
             } else {
                 self.arrived.wait_timeout(inbox, LOOK).unwrap_or_else(PoisonError::into_inner).0
             };
         }
+        if !inbox.closed {
+            return Some(inbox.notes.next());
+        }
+        // Dropped without the lock, because they own calls.
         let notes = std::mem::take(&mut inbox.notes);
-        (!inbox.closed).then_some(notes)
+        drop(inbox);
+        drop(notes);
+        None
+    }
+
+    /// Adds a waiter that may read the store. Returns whether its search is to be begun.
+    fn add_ready(&self, search: Search, id: u64) -> bool {
+        match lock(&self.inbox).ready.entry(search) {
+            Entry::Vacant(none) => {
+                none.insert(vec![id]);
+                true
+            }
+            Entry::Occupied(mut ready) => {
+                ready.get_mut().push(id);
+                false
+            }
+        }
+    }
+
+    /// Searches for all waiters that are ready now.
+    fn search(&self, caller: &LocalClient, search: &Search) {
+        // Those that are ready from now on need a later search.
+        let ready = lock(&self.inbox).ready.remove(search).unwrap_or_default();
+        let found = caller.predecessor(&youngest_until(&search.prefix, search.before));
+        for id in ready {
+            self.post(search.whose, Note::Found(id, found.clone()));
+        }
     }
 }
 
@@ -118,22 +171,22 @@ impl LockQueue {
 pub(crate) fn run(own: &Arc<LockQueue>) {
     let mut queue = Queue { own, waiters: HashMap::new(), late: Vec::new(), next: 0 };
     let mut looked = Instant::now();
-    while let Some(notes) = own.take(queue.waiters.is_empty()) {
-        for note in notes {
-            match note {
-                Note::Begin(waiter) => queue.begin(*waiter),
-                Note::Read(id, Ok(())) => queue.read(id),
-                // The call keeps its place, which is a key in the store, and reads again under the next leader.
-                Note::Read(id, Err(Error::LeaderChanged)) => queue.ask(id),
-                Note::Read(id, Err(error)) => queue.settle(id, Err(unknown(error))),
-                Note::Found(id, found) => queue.found(id, found),
-                Note::Look(id) => queue.look(id),
-            }
+    while let Some(note) = own.take(queue.waiters.is_empty()) {
+        match note {
+            Some(Note::Begin(waiter)) => queue.begin(*waiter),
+            Some(Note::Read(id, Ok(()))) => queue.read(id),
+            // The call keeps its place, which is a key in the store, and reads again under the next leader.
+            Some(Note::Read(id, Err(Error::LeaderChanged))) => queue.ask(id),
+            Some(Note::Read(id, Err(error))) => queue.settle(id, Err(unknown(error))),
+            Some(Note::Search(search)) => queue.search(search),
+            Some(Note::Found(id, found)) => queue.found(id, found),
+            Some(Note::Look(id)) => queue.look(id),
+            None => {}
         }
         if looked.elapsed() >= LOOK {
             looked = Instant::now();
             queue.drop_canceled();
-            queue.look_again();
+            queue.search_again();
         }
     }
 }
@@ -141,8 +194,8 @@ pub(crate) fn run(own: &Arc<LockQueue>) {
 struct Queue<'a> {
     own: &'a Arc<LockQueue>,
     waiters: HashMap<u64, Waiter>,
-    /// Waiters for whose read the slow pool had no room.
-    late: Vec<u64>,
+    /// Searches for which the slow pool had no room.
+    late: Vec<Search>,
     next: u64,
 }
 
@@ -156,40 +209,68 @@ impl Queue<'_> {
     /// Starts a read index, after which the waiter reads which key is before its own.
     fn ask(&self, id: u64) {
         let Some(waiter) = self.waiters.get(&id) else { return };
-        let own = self.own.clone();
+        let (own, whose) = (self.own.clone(), waiter.search.whose);
         // The waiter's memory is already claimed for as long as it waits.
-        waiter.caller.node.linearize(Weight::NONE, move |allowed| own.post(Note::Read(id, allowed)));
+        waiter.caller.node.linearize(Weight::NONE, move |allowed| own.post(whose, Note::Read(id, allowed)));
     }
 
+    /// Has the waiter take part in the next search for the key before its own.
     fn read(&mut self, id: u64) {
         let Some(waiter) = self.waiters.get(&id) else { return };
-        let request = youngest_until(&waiter.prefix, waiter.before);
-        let node = waiter.caller.node.clone();
-        if !node.store.is_heavy(&request) {
-            let found = waiter.caller.range_now(request);
-            return self.found(id, found);
+        let search = waiter.search.clone();
+        // Nothing is searched for a client that may not see it.
+        if let Err(status) = waiter.caller.may(youngest_until(&search.prefix, search.before)) {
+            return self.settle(id, Err(status));
         }
-        // A slow thread does the read, so that the other waiters are not delayed.
-        let (own, caller) = (self.own.clone(), waiter.caller.clone());
-        let look = move |_: Arc<Node>| own.post(Note::Found(id, caller.range_now(request)));
-        if waiter.caller.node.slow.try_give(waiter.caller.weight().client(), node, look).is_err() {
-            self.late.push(id);
+        if self.own.add_ready(search.clone(), id) {
+            // Behind the other notes of this client: what they make ready shares the search.
+            self.own.post(search.whose, Note::Search(search));
+        }
+    }
+
+    fn search(&mut self, search: Search) {
+        let caller = lock(&self.own.inbox).ready.get_mut(&search).and_then(|ready| {
+            ready.retain(|id| self.waiters.contains_key(id));
+            self.waiters.get(ready.first()?).map(|waiter| waiter.caller.clone())
+        });
+        let Some(caller) = caller else {
+            // Their clients have gone.
+            lock(&self.own.inbox).ready.remove(&search);
+            return;
+        };
+        if !caller.node.store.is_heavy(&youngest_until(&search.prefix, search.before)) {
+            return self.own.search(&caller, &search);
+        }
+        // A slow thread does the search, so that the other waiters are not delayed.
+        let (own, node, client) = (self.own.clone(), caller.node.clone(), caller.weight().client());
+        let look = move |search: Search| own.search(&caller, &search);
+        if let Err(search) = node.slow.try_give(client, search, look) {
+            self.late.push(search);
         }
     }
 
     /// Watches the key before the waiter's own, or settles the waiter if there is none.
-    fn found(&mut self, id: u64, found: Answer<RangeResponse>) {
+    fn found(&mut self, id: u64, found: Result<Predecessor, Error>) {
+        let Some(waiter) = self.waiters.get_mut(&id) else { return };
         let found = match found {
             Ok(found) => found,
-            Err(status) => return self.settle(id, Err(status)),
+            Err(error) => return self.settle(id, Err(unknown(error))),
         };
-        let Some(pair) = found.kvs.into_iter().next() else { return self.settle(id, Ok(())) };
-        let Some(waiter) = self.waiters.get_mut(&id) else { return };
+        // The search may have been made for another call.
+        if let Err(status) = waiter.caller.may(youngest_until(&waiter.search.prefix, waiter.search.before)) {
+            return self.settle(id, Err(status));
+        }
+        if waiter.caller.node.store.auth().revision() != found.users {
+            // Users have changed since: it may not have been allowed to see this.
+            return self.ask(id);
+        }
+        let Some(key) = found.key else { return self.settle(id, Ok(())) };
+        let whose = waiter.search.whose;
         let own = self.own.clone();
-        let mut watch = waiter.caller.watches(move || own.post(Note::Look(id)));
+        let mut watch = waiter.caller.watches(move || own.post(whose, Note::Look(id)));
         watch.create(WatchCreateRequest {
-            key: pair.key,
-            start_revision: found.header.map_or(0, |header| header.revision),
+            key,
+            start_revision: found.revision,
             filters: vec![FilterType::Noput as i32],
             ..Default::default()
         });
@@ -224,16 +305,16 @@ impl Queue<'_> {
 
     fn settle(&mut self, id: u64, outcome: Answer<()>) {
         if let Some(waiter) = self.waiters.remove(&id) {
-            self.own.waiting.fetch_sub(1, Ordering::Relaxed);
+            lock(&self.own.inbox).places.leave(waiter.search.whose);
             waiter.contender.settle(outcome);
         }
     }
 
-    /// Repeats the reads for which there was no slow thread. The waiters keep their places, which are keys in the
+    /// Repeats the searches for which there was no slow thread. The waiters keep their places, which are keys in the
     /// store.
-    fn look_again(&mut self) {
-        for id in std::mem::take(&mut self.late) {
-            self.ask(id);
+    fn search_again(&mut self) {
+        for search in std::mem::take(&mut self.late) {
+            self.search(search);
         }
     }
 
@@ -243,5 +324,24 @@ impl Queue<'_> {
         for id in canceled {
             self.settle(id, Err(Status::new(Code::Canceled, "context canceled")));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rpc::Address;
+
+    #[test]
+    fn addresses_are_served_in_turn() {
+        let queue = LockQueue::default();
+        let host = |last: u8| whose(Some(Address::Tcp(([10, 0, 0, last], 1).into())));
+        (0..1_000).for_each(|id| queue.post(host(1), Note::Look(id)));
+        queue.post(host(2), Note::Look(1_000));
+        let next = || match queue.take(false) {
+            Some(Some(Note::Look(id))) => id,
+            _ => panic!("a note"),
+        };
+        assert_eq!([next(), next(), next()], [0, 1_000, 1]);
     }
 }

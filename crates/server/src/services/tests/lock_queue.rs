@@ -3,6 +3,10 @@
 use super::{fill, occupy_slow_threads};
 use crate::overload::Class;
 use crate::test_support::{Pending, Rig};
+use api::Error;
+use api::etcdserverpb::{
+    DeleteRangeRequest, DeleteRangeResponse, LeaseGrantRequest, LeaseGrantResponse, PutRequest, PutResponse,
+};
 use api::limits::INLINE_SORT_KEYS_MAX;
 use api::v3electionpb::LeaderRequest;
 use api::v3lockpb::{LockRequest, LockResponse, UnlockRequest, UnlockResponse};
@@ -49,4 +53,54 @@ fn a_lock_of_many_holds_up_no_other() {
     let _: LockResponse = second.take().expect("its turn");
     drop(go_on);
     rig.wait_for("a watch", || rig.node().watches.taken() == 1);
+}
+
+#[test]
+fn one_address_leaves_places_to_others() {
+    let rig = Rig::start(&[]);
+    let lock = |host, name: &'static str| rig.begin_from(host, LOCK, &LockRequest { name: name.into(), lease: 0 });
+    let watches = |count| rig.wait_for("watches", || rig.node().watches.taken() == count);
+    let _owner: LockResponse = lock(1, "greedy").take_in_time(&rig).expect("the lock");
+    // In tests there are 16 places.
+    let _waiting: Vec<_> = (1..=8)
+        .map(|count| {
+            let waits = lock(1, "greedy");
+            watches(count);
+            waits
+        })
+        .collect();
+    let refused = lock(1, "greedy").take_in_time::<LockResponse>(&rig).expect_err("half of the places are taken");
+    assert_eq!(refused.message, Error::TooManyRequests.message());
+    let first: LockResponse = lock(2, "other").take_in_time(&rig).expect("the lock");
+    let second = lock(2, "other");
+    watches(9);
+    let _: UnlockResponse = rig.call(UNLOCK, None, &UnlockRequest { key: first.key }).expect("unlocked");
+    let _: LockResponse = second.take_in_time(&rig).expect("its turn");
+}
+
+#[test]
+fn calls_of_one_session_share_a_search() {
+    let rig = Rig::start(&[]);
+    fill(&rig, INLINE_SORT_KEYS_MAX + 1);
+    let put = PutRequest { key: "large/last".into(), ..Default::default() };
+    let _: PutResponse = rig.call("/etcdserverpb.KV/Put", None, &put).expect("written");
+    let grant = LeaseGrantRequest { id: 7, ttl: 1_000 };
+    let _: LeaseGrantResponse = rig.call("/etcdserverpb.Lease/LeaseGrant", None, &grant).expect("a lease");
+    // All wait for the same key, which is the youngest before theirs.
+    let _waiting: Vec<_> =
+        (0..8).map(|_| rig.begin(LOCK, None, &LockRequest { name: "large".into(), lease: 7 })).collect();
+    let watches = |count| rig.wait_for("watches", || rig.node().watches.taken() == count);
+    watches(8);
+    let go_on = occupy_slow_threads(&rig);
+    let delete = DeleteRangeRequest { key: put.key, ..Default::default() };
+    let _: DeleteRangeResponse = rig.call("/etcdserverpb.KV/DeleteRange", None, &delete).expect("deleted");
+    watches(0);
+    rig.wait_for("a search", || rig.node().depth(Class::Slow) > 0);
+    // What another client waits for comes behind the reads that were woken.
+    let first: LockResponse = rig.begin_from(2, LOCK, &LockRequest { name: "b".into(), lease: 0 }).take().expect("b");
+    let _second = rig.begin_from(2, LOCK, &LockRequest { name: "b".into(), lease: 0 });
+    watches(1);
+    assert_eq!(rig.node().depth(Class::Slow), 1, "one search for all");
+    drop((go_on, first));
+    watches(9);
 }
