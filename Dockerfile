@@ -4,7 +4,7 @@ RUN apt-get update && apt-get install -y --no-install-recommends binutils ca-cer
 WORKDIR /src
 COPY . .
 RUN packaging/build "$(dpkg --print-architecture)" /cairn \
- && packaging/bill /cairn.cdx.json \
+ && packaging/bill "$(dpkg --print-architecture)" /cairn.cdx.json \
  && packaging/rootfs /cairn /cairn.cdx.json /rootfs
 
 FROM scratch

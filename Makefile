@@ -128,7 +128,7 @@ alerts: build
 image:
 	KINDS=image packaging/release $(or $(VERSION),3.7.3-cairn.1) $(ARCHS)
 
-# Everything that is released of this commit, in dist/VERSION: tarball, deb, rpm, images, bill of materials, checksums. VERSION=3.7.3-cairn.N; ARCHS="amd64 arm64": for both.
+# Everything that is released of this commit, in dist/VERSION: tarball, deb, rpm, images, bills of materials, checksums. VERSION=3.7.3-cairn.N; ARCHS="amd64 arm64": for both.
 release:
 	packaging/release "$(VERSION)" $(ARCHS)
 

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -96,14 +97,24 @@ func (i *image) command(args ...string) *exec.Cmd {
 	return command
 }
 
-// serve starts a member in the image, with its data in the working directory, and returns its client URL.
-func (i *image) serve(flags ...string) string {
+// serve starts a member in the image, with its data in the working directory, and returns its client URL and what ends it. It is started as
+// `IMAGE etcd FLAGS`; or, bare, as `IMAGE` with the same flags in the environment (`docker run -e`).
+func (i *image) serve(bare bool) (string, func()) {
 	i.t.Helper()
 	client, peer := fmt.Sprint("http://127.0.0.1:", harness.Port(i.t)), fmt.Sprint("http://127.0.0.1:", harness.Port(i.t))
-	command := i.command(append([]string{
-		"etcd", "--name", "x", "--listen-client-urls=" + client, "--advertise-client-urls=" + client,
-		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=x=" + peer,
-	}, flags...)...)
+	words, env := []string{"etcd"}, []string{}
+	for _, flag := range [][2]string{
+		{"name", "x"}, {"listen-client-urls", client}, {"advertise-client-urls", client},
+		{"listen-peer-urls", peer}, {"initial-advertise-peer-urls", peer}, {"initial-cluster", "x=" + peer},
+	} {
+		words = append(words, "--"+flag[0]+"="+flag[1])
+		env = append(env, "ETCD_"+strings.ToUpper(strings.ReplaceAll(flag[0], "-", "_"))+"="+flag[1])
+	}
+	command := i.command(words...)
+	if bare {
+		command = i.command()
+		command.Env = append(slices.Clone(command.Env), env...)
+	}
 	log, err := os.Create(filepath.Join(i.t.TempDir(), "log"))
 	if err != nil {
 		i.t.Fatal(err)
@@ -113,20 +124,21 @@ func (i *image) serve(flags ...string) string {
 	if err := command.Start(); err != nil {
 		i.t.Fatal(err)
 	}
-	i.t.Cleanup(func() {
+	end := sync.OnceFunc(func() {
 		command.Process.Signal(syscall.SIGTERM)
 		if err := command.Wait(); err == nil || command.ProcessState.ExitCode() == 1 {
 			i.t.Errorf("the member ends with %v", command.ProcessState)
 		}
 	})
+	i.t.Cleanup(end)
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if content, _ := os.ReadFile(log.Name()); strings.Contains(string(content), "ready to serve client requests") {
-			return client
+			return client, end
 		}
 	}
 	content, _ := os.ReadFile(log.Name())
 	i.t.Fatalf("the member does not start:\n%s", content)
-	return ""
+	return "", nil
 }
 
 // tool runs a tool of the image to its end.
@@ -163,7 +175,17 @@ func TestImage(t *testing.T) {
 			if err != nil || bill.BomFormat != "CycloneDX" || len(bill.Components) < 80 {
 				t.Errorf("bill of materials: %v, %s with %d components", err, bill.BomFormat, len(bill.Components))
 			}
-			url := image.serve()
+			url, end := image.serve(true)
+			image.tool("etcdctl", "--endpoints="+url, "put", "greeting", "from the bare command")
+			end()
+			if entries, err := os.ReadDir(filepath.Join(image.root, image.WorkingDir)); err != nil || len(entries) != 1 || entries[0].Name() != "x.etcd" {
+				t.Fatalf("data is not in the working directory: %v, %v", entries, err)
+			}
+			// The same data again, by the other way.
+			url, _ = image.serve(false)
+			if got := image.tool("etcdctl", "--endpoints="+url, "get", "greeting", "--print-value-only"); got != "from the bare command\n" {
+				t.Errorf("got %q", got)
+			}
 			image.tool("etcdctl", "--endpoints="+url, "put", "greeting", "hello")
 			if got := image.tool("etcdctl", "--endpoints="+url, "get", "greeting", "--print-value-only"); got != "hello\n" {
 				t.Errorf("got %q", got)
@@ -176,6 +198,48 @@ func TestImage(t *testing.T) {
 			}
 			image.names(url)
 		})
+	}
+}
+
+// The bill of materials is that of the architecture, where crates depend on others: cpufeatures asks libc on arm64 only.
+func TestBill(t *testing.T) {
+	if os.Getenv("PACKAGES") == "" {
+		t.Skip("PACKAGES=1 makes what is released, and checks it")
+	}
+	needs(t, "cargo", "python3")
+	for arch, want := range map[string][]string{"amd64": nil, "arm64": {"pkg:cargo/libc@"}} {
+		path := filepath.Join(t.TempDir(), arch)
+		command := exec.Command("packaging/bill", arch, path)
+		command.Dir = root
+		if output, err := command.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, output)
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var bill struct {
+			Dependencies []struct {
+				Ref       string
+				DependsOn []string
+			}
+		}
+		if err := json.Unmarshal(content, &bill); err != nil {
+			t.Fatal(err)
+		}
+		found := false
+		for _, crate := range bill.Dependencies {
+			if !strings.HasPrefix(crate.Ref, "pkg:cargo/cpufeatures@") {
+				continue
+			}
+			found = true
+			if !slices.EqualFunc(crate.DependsOn, want, strings.HasPrefix) {
+				t.Errorf("%s: %s depends on %v, want %v", arch, crate.Ref, crate.DependsOn, want)
+			}
+		}
+		if !found {
+			t.Errorf("%s: no cpufeatures among %d crates: compare another one", arch, len(bill.Dependencies))
+		}
 	}
 }
 
