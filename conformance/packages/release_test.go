@@ -79,7 +79,7 @@ func run(t *testing.T, name string, args ...string) string {
 	return string(output)
 }
 
-// What is made of one program twice is equal to the byte.
+// What one compiled program is packed into twice is equal to the byte. The program is compiled once: the second release finds it up to date.
 func TestRepeats(t *testing.T) {
 	prefix := release(t, first)
 	dir := t.TempDir()
