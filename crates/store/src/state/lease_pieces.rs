@@ -71,6 +71,13 @@ impl Pieces {
         true
     }
 
+    /// Up to `max` leases, the first of them from the id `from` on, in order.
+    pub(super) fn some_from(&self, from: i64, max: usize) -> Vec<Lease> {
+        let first = self.pieces.range(..=from).next_back().map_or(from, |(first, _)| *first);
+        let pieces = self.pieces.range(first..).map(|(_, piece)| piece);
+        pieces.flat_map(|piece| piece.range(from..).map(|(_, lease)| *lease)).take(max).collect()
+    }
+
     /// All of them, as they are now.
     pub(super) fn capture(&self) -> Vec<Piece> {
         self.pieces.values().cloned().collect()
@@ -108,8 +115,15 @@ mod tests {
             pieces.get_mut(*id).expect("a lease").remaining_ttl = 1;
         }
         assert!(all(&pieces).iter().all(|lease| lease.remaining_ttl == 1));
+        for from in [i64::MIN, i64::MIN + 1, -5_001, -5_000, -1, 0, 4_999, i64::MAX] {
+            for max in [0, 1, 700, 100_000] {
+                let some: Vec<i64> = pieces.some_from(from, max).iter().map(|lease| lease.id).collect();
+                assert_eq!(some, model.range(from..).take(max).map(|(id, _)| *id).collect::<Vec<_>>());
+            }
+        }
         assert_eq!((pieces.count(), pieces.get_mut(12_345)), (model.len(), None));
         model.keys().for_each(|id| assert!(pieces.remove(*id)));
         assert_eq!((pieces.count(), pieces.capture().len()), (0, 1));
+        assert_eq!((pieces.some_from(0, 9), Pieces::default().some_from(0, 9)), (vec![], vec![]));
     }
 }

@@ -139,6 +139,11 @@ impl Leases {
         self.capture().iter().collect()
     }
 
+    /// Up to `max` leases in the order of their ids, the first of them with the id `from` or a higher one.
+    pub fn list_from(&self, from: i64, max: usize) -> Vec<Lease> {
+        read(&self.table).granted.some_from(from, max)
+    }
+
     /// The keys attached to a lease, in key order.
     pub fn keys(&self, id: i64) -> Vec<Bytes> {
         let mut keys = Vec::new();
