@@ -76,6 +76,8 @@ pub const SEND_BYTES_MAX: usize = i32::MAX as usize;
 pub const LEASE_ENDS_MAX: usize = 500;
 /// Leases that a new leader lets expire within a second.
 pub const LEASE_EXPIRIES_PER_SECOND_MAX: usize = 20_000;
+/// Leases that a new leader takes over at a time, in about a millisecond: no other work of consensus is done meanwhile.
+pub const LEASE_TAKEOVER_PIECE_MAX: usize = 4_096;
 /// The checkpoint of a snapshot that another member sends.
 pub const SNAPSHOT_CHECKPOINT_BYTES_MAX: usize = 256 << 20;
 /// Segments of such a snapshot.

@@ -3,6 +3,7 @@
 use crate::mistake::Mistake;
 use crate::sync::{Mutex, lock};
 use replica::Lessor;
+use store::Lease;
 
 /// Leases that are looked at under one hold of the lock.
 const LOOK_LEASES: usize = 256;
@@ -34,20 +35,21 @@ impl SharedLessor {
         }
     }
 
-    /// Renews a lease where that needs neither a question to the others nor the log; `None` when it does. `may_renew` is asked, and the
-    /// time is looked at, under the lock: whatever changes leaders or leases comes before or after all of it.
+    /// Renews a lease where that needs neither a question to the others nor the log; `None` when it does. `granted` returns the lease if
+    /// the store has it and it may be renewed so. It is called, and the time is read, under the lock: a change of leaders or leases comes
+    /// before or after all of it.
     pub fn renew_at_once(
         &self,
         lease: i64,
         now_ms: impl FnOnce() -> u64,
-        may_renew: impl FnOnce() -> bool,
+        granted: impl FnOnce() -> Option<Lease>,
     ) -> Option<RenewedAtOnce> {
         let mut lessor = lock(&self.0);
         let now_ms = now_ms();
-        if !lessor.renews_at_once(lease, now_ms) || !may_renew() {
+        if !lessor.renews_at_once(lease, now_ms) {
             return None;
         }
-        let ttl_seconds = lessor.renew(lease, now_ms);
+        let ttl_seconds = lessor.renew(&granted()?, now_ms);
         let asks = lessor.wants_confirmation(now_ms);
         if asks && Mistake::ConfirmsWhenAsked.is_planted() {
             lessor.confirm(now_ms);
@@ -55,17 +57,17 @@ impl SharedLessor {
         Some(RenewedAtOnce { ttl_seconds, asks })
     }
 
-    /// Renews leases that `exists` knows on the member that keeps the deadlines, 0 for any other lease; `None` on any other member.
+    /// Renews leases that `granted` returns on the member that keeps the deadlines, 0 for any other lease; `None` on any other member.
     pub fn renew(
         &self,
         leases: &[i64],
         now_ms: impl FnOnce() -> u64,
-        exists: impl Fn(i64) -> bool,
+        granted: impl Fn(i64) -> Option<Lease>,
     ) -> Option<Vec<i64>> {
         let mut lessor = lock(&self.0);
         lessor.is_primary().then(|| {
             let now_ms = now_ms();
-            let mut renew = |lease: i64| exists(lease).then(|| lessor.renew(lease, now_ms)).flatten().unwrap_or(0);
+            let mut renew = |lease: i64| granted(lease).and_then(|lease| lessor.renew(&lease, now_ms)).unwrap_or(0);
             leases.iter().map(|lease| renew(*lease)).collect()
         })
     }

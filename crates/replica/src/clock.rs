@@ -32,7 +32,10 @@ pub enum Stall {
 impl<C> Replica<C> {
     /// The time of the next work even if nothing arrives.
     pub fn deadline(&self) -> Duration {
-        [self.next_lagging, self.next_expiry].into_iter().flatten().fold(self.next_tick, Duration::min)
+        [self.next_lagging, self.next_expiry, self.next_takeover]
+            .into_iter()
+            .flatten()
+            .fold(self.next_tick, Duration::min)
     }
 
     /// Does the work that is due by the clock. Returns whether it ticked; it ticks every heartbeat.

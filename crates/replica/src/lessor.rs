@@ -1,11 +1,15 @@
 //! When leases expire: kept by the leader only, never in the log.
 //!
+//! A new leader takes the leases over in pieces, because there may be millions of them and no other work of consensus is done during a
+//! piece. It begins when its first entry is applied: until then its store may lack grants, revocations and checkpoints that were committed
+//! before. A lease that is renewed before its turn comes is taken over by that; none expires before its turn.
+//!
 //! A renewal changes one number. The queue of deadlines is only consulted when its head is due, and an entry that was renewed
 //! meanwhile goes back with its new deadline; so a keep-alive costs a hash lookup however many leases there are.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
-use store::Response;
+use store::{Lease, Response};
 
 /// Leases that were renewed, or ended otherwise, and that one search for expired ones passes over: clients that began together, or a new
 /// leader, give hundreds of thousands the same deadline, and no other request is served during a search.
@@ -17,6 +21,8 @@ struct Deadline {
     expires_ms: u64,
     /// Its end is under way.
     is_ending: bool,
+    /// The lease was taken over and not renewed since, and [`Spread`] has not said yet when it may end.
+    is_inherited: bool,
 }
 
 /// How a new leader takes over the leases.
@@ -25,9 +31,51 @@ pub struct Takeover {
     /// Every lease lives this much longer (an election timeout), since no member counted the time while there was no
     /// leader.
     pub extension_ms: u64,
-    /// Limit of leases that end within any second. Otherwise leases that were renewed together, or were due while there
-    /// was no leader, would all end at once.
+    /// Limit of leases that were taken over and end within any second. Otherwise leases that were renewed together, or
+    /// were due while there was no leader, would all end at once.
     pub per_second_max: usize,
+    /// Leases in a piece.
+    pub piece_max: usize,
+}
+
+/// Lets so many of the leases that were taken over end in a second, and postpones the others to the next second that has
+/// room. Leases are taken over as of one moment and live for whole seconds, so all of them end at the beginning of a second.
+#[derive(Clone, Copy, Default)]
+struct Spread {
+    per_second_max: usize,
+    /// The beginning of the first second.
+    origin_ms: u64,
+    /// The last second in which any may end.
+    second: u64,
+    /// How many may end in that second.
+    ends: usize,
+}
+
+impl Spread {
+    /// When the next of the leases that are due may end.
+    fn next_ms(&mut self, now_ms: u64) -> u64 {
+        let current = now_ms.saturating_sub(self.origin_ms) / 1000;
+        if current > self.second {
+            (self.second, self.ends) = (current, 0);
+        }
+        if self.ends >= self.per_second_max {
+            (self.second, self.ends) = (self.second.saturating_add(1), 0);
+        }
+        self.ends = self.ends.saturating_add(1);
+        self.origin_ms.saturating_add(self.second.saturating_mul(1000))
+    }
+}
+
+/// How far a takeover is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Progress {
+    /// All leases are taken over, or this member does not lead.
+    #[default]
+    Done,
+    /// The first entry of the term is not applied yet.
+    Waits,
+    /// Leases with this id and higher ones are not taken over yet.
+    From(i64),
 }
 
 /// Deadlines of all leases. Empty and inert on a member that does not lead.
@@ -35,6 +83,10 @@ pub struct Takeover {
 pub struct Lessor {
     primary: bool,
     extension_ms: u64,
+    takeover: Progress,
+    /// Leases that are taken over in one piece.
+    piece_max: usize,
+    spread: Spread,
     /// When the last leadership confirmation that was answered was requested.
     confirmed_ms: Option<u64>,
     /// When a confirmation was last requested because of [`Lessor::wants_confirmation`].
@@ -52,37 +104,43 @@ pub struct Lessor {
 }
 
 impl Lessor {
-    /// Takes over the leases: every lease lives for its remaining time and the extension, and longer if too many would
-    /// end together. `leases` yields id, granted and remaining seconds (0 for "all of it").
-    pub fn promote(&mut self, leases: impl Iterator<Item = (i64, i64, i64)>, takeover: Takeover, now_ms: u64) {
+    /// Begins to keep the deadlines. [`Lessor::take_over`] is to be called from when the first entry of the term is applied.
+    pub fn promote(&mut self, takeover: Takeover) {
         self.demote();
         self.primary = true;
         self.extension_ms = takeover.extension_ms;
-        for (id, ttl_seconds, remaining_seconds) in leases {
-            let seconds = if remaining_seconds > 0 { remaining_seconds } else { ttl_seconds };
-            self.set(id, ttl_seconds, now_ms.saturating_add(takeover.extension_ms), seconds);
-        }
-        self.spread(takeover.per_second_max.max(1));
+        self.takeover = Progress::Waits;
+        self.piece_max = takeover.piece_max.max(1);
+        self.spread.per_second_max = takeover.per_second_max.max(1);
     }
 
-    /// Postpones deadlines until no second has more than `per_second_max` of them.
-    fn spread(&mut self, per_second_max: usize) {
-        if self.deadlines.len() <= per_second_max {
-            return;
-        }
-        let mut ends: Vec<(u64, i64)> =
-            self.deadlines.iter().map(|(id, deadline)| (deadline.expires_ms, *id)).collect();
-        ends.sort_unstable();
-        for at in per_second_max..ends.len() {
-            let before = at.checked_sub(per_second_max).and_then(|before| ends.get(before));
-            let Some(earliest_ms) = before.map(|before| before.0.saturating_add(1000)) else { continue };
-            let Some((end_ms, id)) = ends.get_mut(at).filter(|end| end.0 < earliest_ms) else { continue };
-            *end_ms = earliest_ms;
-            if let Some(deadline) = self.deadlines.get_mut(id) {
-                deadline.expires_ms = earliest_ms;
+    /// Takes over a piece of the leases, and tells whether there are more: every lease lives for its remaining time and the
+    /// extension from the first piece on, and longer if too many end together. There are `count` leases; `list` lists some
+    /// of them, from an id on and up to a number, in the order of their ids.
+    pub fn take_over(&mut self, count: usize, list: impl FnOnce(i64, usize) -> Vec<Lease>, now_ms: u64) -> bool {
+        let from = match self.takeover {
+            Progress::Done => return false,
+            Progress::Waits => {
+                self.spread.origin_ms = now_ms.saturating_add(self.extension_ms);
+                // Otherwise some pieces would move all leases that were taken over before.
+                self.deadlines.reserve(count);
+                self.due.reserve(count);
+                i64::MIN
+            }
+            Progress::From(from) => from,
+        };
+        let leases = list(from, self.piece_max);
+        let next = leases.last().filter(|_| leases.len() >= self.piece_max).and_then(|last| last.id.checked_add(1));
+        self.takeover = next.map_or(Progress::Done, Progress::From);
+        for Lease { id, ttl, remaining_ttl } in leases {
+            // Leases that were granted or renewed in the meantime have their deadlines.
+            if !self.deadlines.contains_key(&id) {
+                let seconds = if remaining_ttl > 0 { remaining_ttl } else { ttl };
+                let expires_ms = after(self.spread.origin_ms, seconds);
+                self.set(id, Deadline { ttl_seconds: ttl, expires_ms, is_ending: false, is_inherited: true });
             }
         }
-        self.due = ends.into_iter().map(Reverse).collect();
+        next.is_some()
     }
 
     /// Notes that this member leads, as confirmed by a read index that was requested at `asked_ms`.
@@ -122,11 +180,22 @@ impl Lessor {
         self.primary
     }
 
+    /// How many deadlines this member keeps.
+    pub fn count(&self) -> usize {
+        self.deadlines.len()
+    }
+
     /// Notes that a lease was granted.
     pub fn grant(&mut self, id: i64, ttl_seconds: i64, now_ms: u64) {
-        if self.primary {
-            self.set(id, ttl_seconds, ended(now_ms), ttl_seconds);
+        // Before the takeover begins it may be a grant of another leader, which has renewed the lease since.
+        if self.primary && self.takeover != Progress::Waits {
+            self.begin(id, ttl_seconds, now_ms);
         }
+    }
+
+    fn begin(&mut self, id: i64, ttl_seconds: i64, now_ms: u64) {
+        let expires_ms = after(ended(now_ms), ttl_seconds);
+        self.set(id, Deadline { ttl_seconds, expires_ms, is_ending: false, is_inherited: false });
     }
 
     /// Notes that a lease was revoked.
@@ -186,11 +255,27 @@ impl Lessor {
         }
     }
 
-    /// Restarts the time to live; returns it in seconds, or `None` for a lease that does not exist or has expired.
-    pub fn renew(&mut self, id: i64, now_ms: u64) -> Option<i64> {
-        let deadline = self.deadlines.get_mut(&id).filter(|deadline| deadline.expires_ms > now_ms)?;
+    /// Restarts the time to live of a lease that the store has; returns it in seconds, or `None` if it has expired.
+    pub fn renew(&mut self, lease: &Lease, now_ms: u64) -> Option<i64> {
+        let Some(deadline) = self.deadlines.get_mut(&lease.id) else {
+            let is_next = self.primary && self.takeover != Progress::Done;
+            return is_next.then(|| {
+                self.begin(lease.id, lease.ttl, now_ms);
+                lease.ttl
+            });
+        };
+        if deadline.expires_ms <= now_ms && !deadline.is_inherited {
+            return None;
+        }
         deadline.expires_ms = after(ended(now_ms), deadline.ttl_seconds);
+        deadline.is_inherited = false;
         Some(deadline.ttl_seconds)
+    }
+
+    /// Whole seconds until a lease that the store has expires, rounded down; as it will be taken over if it is not yet.
+    pub fn seconds_left(&self, lease: &Lease, now_ms: u64) -> i64 {
+        let granted = if lease.remaining_ttl > 0 { lease.remaining_ttl } else { lease.ttl };
+        self.remaining_seconds(lease.id, now_ms).unwrap_or(granted)
     }
 
     /// Whole seconds until the lease expires, rounded down.
@@ -223,7 +308,14 @@ impl Lessor {
             }
             self.due.pop();
             passed_over = passed_over.saturating_add(1);
-            match self.deadlines.get_mut(&id) {
+            let mut deadline = self.deadlines.get_mut(&id);
+            if let Some(deadline) = &mut deadline
+                && deadline.expires_ms <= now_ms
+                && std::mem::take(&mut deadline.is_inherited)
+            {
+                deadline.expires_ms = self.spread.next_ms(now_ms);
+            }
+            match deadline {
                 Some(deadline) if deadline.expires_ms > now_ms => self.due.push(Reverse((deadline.expires_ms, id))),
                 Some(deadline) if !deadline.is_ending => {
                     deadline.is_ending = true;
@@ -257,11 +349,10 @@ impl Lessor {
         self.due.peek().map(|Reverse((due_ms, _))| *due_ms)
     }
 
-    fn set(&mut self, id: i64, ttl_seconds: i64, from_ms: u64, seconds: i64) {
-        let expires_ms = after(from_ms, seconds);
-        let before = self.deadlines.insert(id, Deadline { ttl_seconds, expires_ms, is_ending: false });
+    fn set(&mut self, id: i64, deadline: Deadline) {
+        let before = self.deadlines.insert(id, deadline);
         self.count_ended(before);
-        self.due.push(Reverse((expires_ms, id)));
+        self.due.push(Reverse((deadline.expires_ms, id)));
         // The entries of revoked leases stay in the queue; it is rebuilt before they outnumber the live ones.
         if self.due.len() > self.deadlines.len().saturating_mul(2).saturating_add(1024) {
             let waiting = self.deadlines.iter().filter(|(_, deadline)| !deadline.is_ending);
@@ -283,19 +374,35 @@ fn after(now_ms: u64, seconds: i64) -> u64 {
 mod tests {
     use super::*;
 
-    const TAKEOVER: Takeover = Takeover { extension_ms: 1_000, per_second_max: 10 };
+    const TAKEOVER: Takeover = Takeover { extension_ms: 1_000, per_second_max: 10, piece_max: 1_000 };
+
+    fn lease(id: i64, ttl: i64) -> Lease {
+        Lease { id, ttl, remaining_ttl: 0 }
+    }
+
+    /// The store's answer to a question of [`Lessor::take_over`].
+    fn list(leases: &[Lease], from: i64, max: usize) -> Vec<Lease> {
+        let first = leases.partition_point(|lease| lease.id < from);
+        leases[first..].iter().take(max).copied().collect()
+    }
+
+    /// A lessor that has taken these leases over.
+    fn taken_over(leases: &[Lease], now_ms: u64) -> Lessor {
+        let mut lessor = Lessor::default();
+        lessor.promote(TAKEOVER);
+        while lessor.take_over(leases.len(), |from, max| list(leases, from, max), now_ms) {}
+        lessor
+    }
 
     fn primary() -> Lessor {
-        let mut lessor = Lessor::default();
-        lessor.promote(std::iter::empty(), TAKEOVER, 0);
-        lessor
+        taken_over(&[], 0)
     }
 
     #[test]
     fn renewed_leases_live_on() {
         let mut lessor = primary();
         lessor.grant(7, 2, 0);
-        assert_eq!(lessor.renew(7, 1_500), Some(2));
+        assert_eq!(lessor.renew(&lease(7, 2), 1_500), Some(2));
         assert_eq!(lessor.expired(2_500, 10, 3_000), [0i64; 0]);
         assert_eq!(
             lessor.expired(3_500, 10, 3_000),
@@ -306,7 +413,7 @@ mod tests {
         assert_eq!(lessor.expired(3_600, 10, 3_000), [0i64; 0], "asked again only after the retry time");
         assert_eq!(lessor.expired(6_500, 10, 3_000), [0i64; 0]);
         assert_eq!(lessor.expired(6_501, 10, 3_000), [7]);
-        assert_eq!(lessor.renew(7, 6_500), None);
+        assert_eq!(lessor.renew(&lease(7, 2), 6_500), None);
         lessor.revoke(7);
         assert_eq!(lessor.expired(60_000, 10, 3_000), [0i64; 0]);
     }
@@ -355,7 +462,7 @@ mod tests {
         let mut lessor = primary();
         let count = 2 * PASSED_OVER_MAX as i64 + 10;
         (0..count).for_each(|id| lessor.grant(id, 1, 0));
-        (1..count).for_each(|id| assert_eq!(lessor.renew(id, 500), Some(1)));
+        (1..count).for_each(|id| assert_eq!(lessor.renew(&lease(id, 1), 500), Some(1)));
         // The one that was not renewed is among the first, and leaves room for another.
         let overdue = |lessor: &Lessor| lessor.due.iter().filter(|due| due.0.0 <= 1_001).count();
         assert_eq!((lessor.expired(1_001, 10, 3_000), overdue(&lessor)), (vec![0], PASSED_OVER_MAX + 9));
@@ -372,7 +479,7 @@ mod tests {
         let mut lessor = Lessor::default();
         lessor.grant(1, 5, 0);
         assert_eq!(lessor.remaining_seconds(1, 0), None, "a follower keeps no deadlines");
-        lessor.promote([(1, 60, 10), (2, i64::MAX, 0)].into_iter(), TAKEOVER, 5_000);
+        let mut lessor = taken_over(&[Lease { remaining_ttl: 10, ..lease(1, 60) }, lease(2, i64::MAX)], 5_000);
         assert_eq!(lessor.remaining_seconds(1, 5_000), Some(11));
         let mut long = lessor.long_leases(59);
         long.sort_unstable();
@@ -390,7 +497,7 @@ mod tests {
         assert_eq!(lessor.noted(7), None);
         assert_eq!(lessor.note(&[7], 100_000), [(7, 500)]);
         // The checkpoint is not in the log yet, but a renewal must already know of it.
-        assert_eq!(lessor.renew(7, 101_000), Some(600));
+        assert_eq!(lessor.renew(&lease(7, 600), 101_000), Some(600));
         let first = lessor.noted(7).expect("it is on its way");
         // A later checkpoint has the renewed time, but must be revoked by the next renewal.
         assert_eq!(lessor.note(&[7], 102_000), [(7, 599)]);
@@ -405,10 +512,9 @@ mod tests {
 
     #[test]
     fn leases_that_would_end_together_are_spread() {
-        let mut lessor = Lessor::default();
-        let together = (0..35).map(|id| (id, 5, 0));
-        let later = [(100, 60, 0), (101, 7, 0)];
-        lessor.promote(together.chain(later), TAKEOVER, 0);
+        let together = (0..35).map(|id| lease(id, 5));
+        let later = [lease(100, 60), lease(101, 7)];
+        let mut lessor = taken_over(&together.chain(later).collect::<Vec<_>>(), 0);
         let mut ended = Vec::new();
         for now_ms in (0..70_000).step_by(100) {
             let expired = lessor.expired(now_ms, usize::MAX, 100_000);
@@ -422,9 +528,109 @@ mod tests {
         let end_of = |lease: i64| ended.iter().find(|(_, id)| *id == lease).map(|(now_ms, _)| *now_ms);
         assert_eq!(end_of(100), Some(61_000), "nothing is in its way");
         assert!(end_of(101) >= Some(8_000));
-        let mut few = Lessor::default();
-        few.promote((0..10).map(|id| (id, 5, 0)), TAKEOVER, 0);
+        let mut few = taken_over(&(0..10).map(|id| lease(id, 5)).collect::<Vec<_>>(), 0);
         assert_eq!(few.expired(6_000, usize::MAX, 1).len(), 10, "as many as may end in a second");
+    }
+
+    #[test]
+    fn postponed_leases_can_be_renewed() {
+        let mut lessor = taken_over(&(0..25).map(|id| lease(id, 5)).collect::<Vec<_>>(), 0);
+        assert_eq!(lessor.expired(6_050, 4, 100_000), [0, 1, 2, 3], "others wait for room");
+        assert_eq!(lessor.renew(&lease(3, 5), 6_060), None);
+        assert_eq!(lessor.renew(&lease(4, 5), 6_060), Some(5), "it may be postponed");
+        assert_eq!(lessor.expired(6_100, 100, 100_000).len(), 6);
+        assert_eq!((lessor.remaining_seconds(24, 6_100), lessor.is_late(6_100)), (Some(1), false));
+        assert_eq!(lessor.renew(&lease(24, 5), 6_100), Some(5));
+        assert_eq!(lessor.expired(7_000, 100, 100_000).len(), 10);
+        // The leader was stopped for a minute: still no more than so many end within a second.
+        lessor.promote(TAKEOVER);
+        let leases: Vec<Lease> = (0..60).map(|id| lease(id, 1 + id)).collect();
+        assert!(!lessor.take_over(60, |from, max| list(&leases, from, max), 10_000));
+        assert_eq!(lessor.expired(71_500, 100, 100_000).len(), 10);
+        assert_eq!(lessor.expired(71_999, 100, 100_000).len(), 0);
+        assert_eq!(lessor.expired(72_000, 100, 100_000).len(), 10);
+    }
+
+    #[test]
+    fn millions_are_taken_over_in_pieces() {
+        const COUNT: i64 = 2_000_000;
+        let mut lessor = Lessor::default();
+        lessor.promote(TAKEOVER);
+        let mut now_ms = 0;
+        let (mut pieces, mut most, mut largest) = (0, 0, 0);
+        loop {
+            let before = lessor.deadlines.len();
+            let ids = |from: i64, max: usize| (from.max(0)..COUNT).take(max).map(|id| lease(id, 60)).collect();
+            let mut asked = 0;
+            let note = |from, max| {
+                asked = max;
+                ids(from, max)
+            };
+            let has_more = lessor.take_over(COUNT as usize, note, now_ms);
+            if pieces == 0 {
+                largest = lessor.deadlines.capacity();
+            }
+            pieces += 1;
+            now_ms += 5;
+            most = most.max(asked).max(lessor.deadlines.len() - before);
+            if !has_more {
+                break;
+            }
+        }
+        assert_eq!((lessor.deadlines.len(), lessor.due.len()), (COUNT as usize, COUNT as usize));
+        assert_eq!((pieces, most), (COUNT / TAKEOVER.piece_max as i64 + 1, TAKEOVER.piece_max));
+        assert_eq!(lessor.deadlines.capacity(), largest, "no piece moves all that came before");
+        assert!(lessor.deadlines.values().all(|deadline| deadline.expires_ms == 61_000), "as of the first piece");
+        assert!(!lessor.take_over(0, |_, _| panic!("there is nothing left to list"), now_ms));
+        // All of them end together: one search postpones so many.
+        assert_eq!(lessor.expired(61_000, usize::MAX, 3_000).len(), TAKEOVER.per_second_max);
+        let postponed = lessor.deadlines.values().filter(|deadline| deadline.expires_ms > 61_000).count();
+        assert!(postponed <= PASSED_OVER_MAX && lessor.is_late(61_000), "{postponed}");
+    }
+
+    #[test]
+    fn leases_change_while_they_are_taken_over() {
+        let count = 3 * TAKEOVER.piece_max as i64 - 1;
+        let mut leases: Vec<Lease> = (0..count).map(|id| lease(id, 10)).collect();
+        let last = count - 1;
+        let mut lessor = Lessor::default();
+        lessor.promote(TAKEOVER);
+        // Another leader's grant is applied, and a client renews another lease: it knows of the takeover before the turn does.
+        lessor.grant(5, 10, 100);
+        assert_eq!((lessor.remaining_seconds(5, 100), lessor.expired(50_000, 10, 1).len()), (None, 0));
+        assert_eq!(lessor.renew(&lease(last, 10), 200), Some(10));
+        let take_over = |lessor: &mut Lessor, leases: &[Lease], now_ms| {
+            lessor.take_over(leases.len(), |from, max| list(leases, from, max), now_ms)
+        };
+        assert!(take_over(&mut lessor, &leases, 1_000));
+        assert_eq!(lessor.remaining_seconds(5, 1_000), Some(11), "the former leader may have renewed it");
+        // Of those that come later one is renewed, one revoked, one revoked and granted again; a new one is granted.
+        let [renewed, revoked, again, new] = [count - 2, count - 3, count - 4, count];
+        assert_eq!(lessor.seconds_left(&Lease { remaining_ttl: 3, ..lease(renewed, 10) }, 3_000), 3);
+        assert_eq!(lessor.renew(&lease(renewed, 10), 3_000), Some(10));
+        leases.retain(|lease| ![revoked, again].contains(&lease.id));
+        lessor.revoke(revoked);
+        lessor.revoke(again);
+        leases.extend([lease(new, 20)]);
+        leases.insert(leases.partition_point(|lease| lease.id < again), lease(again, 30));
+        lessor.grant(new, 20, 3_000);
+        lessor.grant(again, 30, 3_000);
+        // And one of those that came before is revoked.
+        lessor.revoke(0);
+        assert!(take_over(&mut lessor, &leases, 4_000) && !take_over(&mut lessor, &leases, 5_000));
+        assert_eq!(lessor.deadlines.len(), leases.len() - 1);
+        let left = [last, renewed, revoked, again, new, 0, 1, count - 5].map(|id| lessor.remaining_seconds(id, 5_000));
+        assert_eq!(left, [Some(5), Some(8), None, Some(28), Some(18), None, Some(7), Some(7)]);
+        assert_eq!(lessor.renew(&lease(revoked, 10), 5_000), None, "all are taken over");
+        // A leader that is demoted on the way takes nothing over, and the next time begins anew.
+        lessor.promote(TAKEOVER);
+        assert!(take_over(&mut lessor, &leases, 6_000));
+        lessor.demote();
+        assert_eq!((lessor.renew(&lease(last, 10), 6_000), take_over(&mut lessor, &leases, 6_000)), (None, false));
+        lessor.promote(TAKEOVER);
+        assert!(take_over(&mut lessor, &leases, 7_000));
+        assert_eq!(lessor.remaining_seconds(1, 7_000), Some(11));
+        assert_eq!(lessor.long_leases(0).len(), TAKEOVER.piece_max);
     }
 
     #[test]
@@ -432,7 +638,7 @@ mod tests {
         let mut lessor = Lessor::default();
         lessor.confirm(10);
         assert!(!lessor.is_confirmed(10), "it does not lead");
-        lessor.promote(std::iter::empty(), TAKEOVER, 1_000);
+        lessor.promote(TAKEOVER);
         assert!(!lessor.is_confirmed(1_000), "nobody was asked");
         lessor.confirm(1_100);
         lessor.confirm(1_050);

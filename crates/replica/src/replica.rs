@@ -35,6 +35,8 @@ pub struct Options {
     pub lease_ends_max: usize,
     /// Leases that a new leader lets expire within a second.
     pub lease_expiries_per_second_max: usize,
+    /// Leases that a new leader takes over in a turn.
+    pub lease_takeover_piece_max: usize,
 }
 
 /// Everything that has arrived since the last turn. `M` is the shell's mark of a message, `W` the waiter of a proposal,
@@ -110,6 +112,10 @@ pub struct Replica<C> {
     pub(crate) next_lagging: Option<Duration>,
     /// When more leases may end before the next tick; `None` if none are late.
     pub(crate) next_expiry: Option<Duration>,
+    /// This member is a new leader that has not taken all leases over yet.
+    pub(crate) takes_over: bool,
+    /// When to take over the next piece of the leases; `None` before the first one.
+    pub(crate) next_takeover: Option<Duration>,
     /// When members were last known to be active; empty on one that does not lead.
     pub(crate) heard: BTreeMap<u64, Duration>,
     pub(crate) was_leader: bool,
@@ -132,6 +138,8 @@ impl<C> Replica<C> {
             last_tick: now.at,
             next_lagging: None,
             next_expiry: None,
+            takes_over: false,
+            next_takeover: None,
             heard: BTreeMap::new(),
             was_leader: false,
             leader: 0,

@@ -7,6 +7,10 @@ use crate::replica::Replica;
 use crate::snapshot_transfer::Install;
 use crate::{Mistake, Note, Now, Shell};
 use api::{raftpb, walpb};
+use std::time::Duration;
+
+/// When a new leader takes over the next piece of the leases: a piece takes about a millisecond, so most of the time is left for other work.
+const TAKEOVER_PAUSE: Duration = Duration::from_millis(5);
 
 impl<C> Replica<C> {
     /// Does all pending work except writing the log: [`Replica::take_log_batch`] returns the batch to write.
@@ -238,7 +242,10 @@ impl<C> Replica<C> {
         self.trim(&status, shell.observed(), now);
         shell.publish(&status, self.raft.log_bytes(), now);
         if (status.role == Role::Leader) != self.was_leader {
-            self.change_leadership(shell, &status, now);
+            self.change_leadership(shell, &status);
+        }
+        if self.takes_over && status.serves_reads && self.next_takeover.is_none_or(|at| now.at >= at) {
+            self.take_leases_over(shell, now);
         }
         if status.leader != self.leader {
             self.leader = status.leader;
@@ -252,21 +259,18 @@ impl<C> Replica<C> {
         ready_reads(shell)
     }
 
-    fn change_leadership<S: Shell<Source = C>>(&mut self, shell: &mut S, status: &Status, now: Now) {
+    fn change_leadership<S: Shell<Source = C>>(&mut self, shell: &mut S, status: &Status) {
         let leads = status.role == Role::Leader;
         self.was_leader = leads;
+        (self.takes_over, self.next_takeover) = (leads, None);
         if leads {
             let forgets = shell.makes(Mistake::ForgetsRenewals);
             let takeover = Takeover {
                 extension_ms: if forgets { 0 } else { self.options.election_timeout.as_millis() as u64 },
                 per_second_max: self.options.lease_expiries_per_second_max,
+                piece_max: self.options.lease_takeover_piece_max,
             };
-            // The leases are listed under the lessor's lock: leases granted later are noted later.
-            shell.lessor(|lessor, store| {
-                let leases = store.leases().list().into_iter();
-                let leases = leases.map(|lease| (lease.id, lease.ttl, lease.remaining_ttl));
-                lessor.promote(leases, takeover, if forgets { 0 } else { now.ms });
-            });
+            shell.lessor(|lessor, _| lessor.promote(takeover));
         } else {
             if !shell.makes(Mistake::ExpiresForNextLeader) {
                 shell.lessor(|lessor, _| lessor.demote());
@@ -274,6 +278,17 @@ impl<C> Replica<C> {
             self.outgoing.lost_leadership(&mut self.raft);
         }
         shell.note(Note::Leads { leads, term: status.term });
+    }
+
+    /// Takes over a piece of the leases.
+    fn take_leases_over<S: Shell<Source = C>>(&mut self, shell: &mut S, now: Now) {
+        let now_ms = if shell.makes(Mistake::ForgetsRenewals) { 0 } else { now.ms };
+        // The leases are listed under the lessor's lock: what is granted or revoked later is noted later.
+        self.takes_over = shell.lessor(|lessor, store| {
+            let leases = store.leases();
+            lessor.take_over(leases.count(), |from, max| leases.list_from(from, max), now_ms)
+        });
+        self.next_takeover = self.takes_over.then(|| now.at.saturating_add(TAKEOVER_PAUSE));
     }
 }
 

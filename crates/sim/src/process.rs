@@ -37,6 +37,8 @@ const LOG_BYTES_MAX: u64 = 2 << 10;
 const LEASE_ENDS_MAX: usize = 16;
 /// Leases that a new leader lets end in a second.
 const EXPIRIES_PER_SECOND_MAX: usize = 3;
+/// Leases that a new leader takes over in a turn; few, so that other things happen meanwhile.
+const LEASE_TAKEOVER_PIECE_MAX: usize = 2;
 /// Reads that may wait.
 const READS_MAX: usize = 10_000;
 
@@ -107,6 +109,7 @@ impl Process {
             reads_max: READS_MAX,
             lease_ends_max: LEASE_ENDS_MAX,
             lease_expiries_per_second_max: EXPIRIES_PER_SECOND_MAX,
+            lease_takeover_piece_max: LEASE_TAKEOVER_PIECE_MAX,
         };
         let (machine, raft, wal) = Machine::new(env, parts);
         let now = now(&machine.clock, env);

@@ -11,10 +11,11 @@ use replica::{Lessor, Takeover};
 use schedules::sync::atomic::{AtomicU64, Ordering};
 use schedules::{explore, finds, roll, thread};
 use std::sync::Arc;
+use store::Lease;
 
 const LEASE: i64 = 7;
 const TTL_SECONDS: i64 = 2;
-const TAKEOVER: Takeover = Takeover { extension_ms: 1_000, per_second_max: 10 };
+const TAKEOVER: Takeover = Takeover { extension_ms: 1_000, per_second_max: 10, piece_max: 10 };
 const STEPS: usize = 30;
 /// Short steps keep this member confirmed, as long as it is answered; a long one ends that.
 const STEP_MS: u64 = 400;
@@ -62,9 +63,14 @@ impl World {
         }
     }
 
-    fn promote(&self, lessor: &mut Lessor) {
+    /// The lease, until it has ended.
+    fn granted(&self) -> Option<Lease> {
         let is_there = lock(&self.lease).ended_ms.is_none();
-        lessor.promote(is_there.then_some((LEASE, TTL_SECONDS, 0)).into_iter(), TAKEOVER, self.now_ms());
+        is_there.then_some(Lease { id: LEASE, ttl: TTL_SECONDS, remaining_ttl: 0 })
+    }
+
+    fn take_over(&self, lessor: &mut Lessor) {
+        lessor.take_over(1, |_, _| Vec::from_iter(self.granted()), self.now_ms());
     }
 }
 
@@ -86,9 +92,13 @@ fn pass_time(world: &World) {
             *leads = !*leads;
             if *leads {
                 other.demote();
-                world.lessor.with(|lessor| world.promote(lessor));
+                world.lessor.with(|lessor| lessor.promote(TAKEOVER));
+                // Clients renew leases, and time passes, before the leader has taken them over.
+                world.now_ms.fetch_add(roll(step_ms), Ordering::SeqCst);
+                world.lessor.with(|lessor| world.take_over(lessor));
             } else {
-                world.promote(&mut other);
+                other.promote(TAKEOVER);
+                world.take_over(&mut other);
             }
         }
         match *leads {
@@ -111,7 +121,7 @@ fn keep_alive(world: &World) {
             renewed_ms = world.now_ms();
             renewed_ms
         };
-        match world.lessor.renew_at_once(LEASE, now_ms, || true) {
+        match world.lessor.renew_at_once(LEASE, now_ms, || world.granted()) {
             Some(renewed) => {
                 if let Some(ttl_seconds) = renewed.ttl_seconds {
                     world.promise(renewed_ms + ttl_seconds as u64 * 1_000);
@@ -145,7 +155,8 @@ fn keepers_and_elections() {
     let world = Arc::new(World::default());
     *lock(&world.leads) = true;
     world.lessor.with(|lessor| {
-        world.promote(lessor);
+        lessor.promote(TAKEOVER);
+        world.take_over(lessor);
         lessor.confirm(0);
     });
     let mut threads = Vec::new();

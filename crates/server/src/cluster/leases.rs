@@ -85,8 +85,8 @@ pub(crate) fn renew_at_once(node: &Arc<Node>, lease: i64) -> Option<i64> {
         return None;
     }
     // A revoked lease leaves the store a little before its deadline is dropped.
-    let may_renew = || node.store.leases().get(lease).is_some_and(|granted| !checkpoints::is_noted(&granted));
-    let renewed = node.lessor.renew_at_once(lease, || node.now_ms(), may_renew)?;
+    let granted = || node.store.leases().get(lease).filter(|granted| !checkpoints::is_noted(granted));
+    let renewed = node.lessor.renew_at_once(lease, || node.now_ms(), granted)?;
     if renewed.asks {
         confirm(node, |_, _| ());
     }
@@ -109,7 +109,7 @@ fn confirm(node: &Arc<Node>, done: impl FnOnce(Arc<Node>, Result<(), Error>) + S
 pub(super) fn renew_here(node: &Node, leases: &[i64]) -> Option<Vec<i64>> {
     let granted = node.store.leases();
     // A revoked lease leaves the store a little before its deadline is dropped.
-    node.lessor.renew(leases, || node.now_ms(), |lease| granted.exists(lease))
+    node.lessor.renew(leases, || node.now_ms(), |lease| granted.get(lease))
 }
 
 type DoneRenewing = Box<dyn FnOnce(Renewed) + Send>;
@@ -248,9 +248,7 @@ pub(super) fn time_to_live_here(
     let leases = node.store.leases();
     let Some(lease) = leases.get(request.id) else { return Ok(None) };
     let keys = if request.keys { leases.keys(request.id) } else { Vec::new() };
-    let ttl = node.lessor.with(|lessor| {
-        lessor.is_primary().then(|| lessor.remaining_seconds(request.id, node.now_ms()).unwrap_or(lease.ttl))
-    });
+    let ttl = node.lessor.with(|lessor| lessor.is_primary().then(|| lessor.seconds_left(&lease, node.now_ms())));
     let ttl = ttl.ok_or(Error::NotPrimaryLessor)?;
     Ok(Some(LeaseTimeToLiveResponse { id: request.id, ttl, granted_ttl: lease.ttl, keys, ..Default::default() }))
 }

@@ -41,6 +41,7 @@ impl Core {
             reads_max: config.queues.of(Class::Read),
             lease_ends_max: limits::LEASE_ENDS_MAX,
             lease_expiries_per_second_max: limits::LEASE_EXPIRIES_PER_SECOND_MAX,
+            lease_takeover_piece_max: limits::LEASE_TAKEOVER_PIECE_MAX,
         };
         let replica = Replica::new(raft, options, node.clock.now());
         Core { replica, host: Host::new(node, apply), release: None, stop: false }

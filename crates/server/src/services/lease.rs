@@ -133,7 +133,7 @@ fn answer_leases(terms: &Terms<'_>) -> Result<Reply, Stop> {
     let granted = node.store.leases().list();
     let mut by_expiry: Vec<(i64, i64)> = Vec::with_capacity(granted.len());
     let note = |lessor: &mut Lessor, lease: &store::Lease| {
-        by_expiry.push((lessor.remaining_seconds(lease.id, now_ms).unwrap_or(lease.ttl), lease.id));
+        by_expiry.push((lessor.seconds_left(lease, now_ms), lease.id));
     };
     node.lessor.look_at_all(&granted, note, pause);
     by_expiry.sort_unstable();

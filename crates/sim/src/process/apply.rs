@@ -183,7 +183,7 @@ impl Machine {
         }
         if let Some(response) = result.as_ref().ok().or(over_quota.as_ref()) {
             self.lessor.applied(response, self.clock.now_ms(env));
-            self.forgotten(request_id);
+            self.forgotten(env, request_id);
             match response {
                 Response::Alarm(_) => self.no_space.reset(),
                 Response::Auth(_, event) => self.tokens.applied(event, self.clock.now_ms(env)),

@@ -3,7 +3,7 @@
 
 use super::machine::{Machine, Waiter};
 use crate::env::Env;
-use crate::operation::Request;
+use crate::operation::{Answer, Request};
 use crate::trace::trace;
 use api::Message;
 use api::etcdserverpb::{InternalRaftRequest, LeaseCheckpoint, LeaseCheckpointRequest};
@@ -12,6 +12,13 @@ use replica::{Proposal, Role};
 
 /// Time between two checkpoints; the server has minutes.
 const EVERY_US: u64 = 700_000;
+
+/// A renewal that waits for its lease's checkpoint to be taken back.
+pub(crate) struct Renewal {
+    pub(super) operation: usize,
+    pub(super) lease: i64,
+    pub(super) ttl_seconds: i64,
+}
 
 impl Machine {
     /// Proposes a checkpoint if one is due, in this term only: a later leader may have renewed leases without this member's knowledge.
@@ -40,20 +47,23 @@ impl Machine {
         self.lessor.noted(lease).is_some() || granted.is_some_and(|granted| granted.remaining_ttl > 0)
     }
 
-    /// Takes a lease's checkpoint back, by an entry behind it.
-    pub(super) fn forget_checkpoint(&mut self, env: &mut Env, lease: i64) {
-        let noted = self.lessor.noted(lease);
-        let id = self.propose_checkpoints(env, vec![LeaseCheckpoint { id: lease, remaining_ttl: 0 }]);
-        if let Some(number) = noted {
-            self.taken_back.insert(id, (lease, number));
-        }
+    /// Takes the checkpoint of a renewed lease back, by an entry behind it. The client is answered when that is applied, and in no other
+    /// case: it gives up.
+    pub(super) fn forget_checkpoint(&mut self, env: &mut Env, renewal: Renewal) {
+        let noted = self.lessor.noted(renewal.lease);
+        let id = self.propose_checkpoints(env, vec![LeaseCheckpoint { id: renewal.lease, remaining_ttl: 0 }]);
+        self.taken_back.insert(id, (renewal, noted));
     }
 
     /// Notes that an entry was applied, which may have taken a checkpoint back.
-    pub(super) fn forgotten(&mut self, request_id: u64) {
-        if let Some((lease, number)) = self.taken_back.remove(&request_id) {
+    pub(super) fn forgotten(&mut self, env: &mut Env, request_id: u64) {
+        let Some((Renewal { operation, lease, ttl_seconds }, noted)) = self.taken_back.remove(&request_id) else {
+            return;
+        };
+        if let Some(number) = noted {
             self.lessor.forgotten(lease, number);
         }
+        env.answer(operation, Answer::Renewed { lease, ttl_seconds });
     }
 
     fn propose_checkpoints(&mut self, env: &mut Env, checkpoints: Vec<LeaseCheckpoint>) -> u64 {

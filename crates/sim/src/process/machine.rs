@@ -1,6 +1,7 @@
 //! The simulated process around a replica: the store, the tables of waiters, the network, and the checks.
 
-use super::{Parts, PowerCut, disk_result};
+use super::leases::Renewal;
+use super::{LEASE_TAKEOVER_PIECE_MAX, Parts, PowerCut, disk_result};
 use crate::clock::Clock;
 use crate::connection::Connection;
 use crate::env::Env;
@@ -97,8 +98,8 @@ pub(crate) struct Machine {
     pub(crate) observed: Observed,
     /// The connections of clients that watch, by client.
     pub(crate) connections: BTreeMap<usize, Connection>,
-    /// Entries that take a lease checkpoint back: the lease, and the number of the checkpoint.
-    pub(super) taken_back: BTreeMap<u64, (i64, u64)>,
+    /// Entries that take a lease checkpoint back: the renewal that waits for it, and the number of the checkpoint.
+    pub(super) taken_back: BTreeMap<u64, (Renewal, Option<u64>)>,
     pub(crate) clock: Clock,
     pub(super) no_space: NoSpaceAlarm,
     pub(super) tokens: Tokens<BuildHasherDefault<DefaultHasher>>,
@@ -191,17 +192,17 @@ impl Machine {
             }
             Request::KeepAlive { lease } => {
                 self.lessor.confirm(read.asked_us / 1000);
-                if self.is_noted(lease) {
-                    // The checkpoint of an earlier time must be void before the client is promised more.
-                    self.forget_checkpoint(env, lease);
-                    return env.answer(read.operation, Answer::Refused);
-                }
                 // Only the leader keeps the deadline.
-                let answer = match self.lessor.renew(lease, self.clock.now_ms(env)) {
-                    Some(ttl_seconds) => Answer::Renewed { lease, ttl_seconds },
-                    None => Answer::Refused,
-                };
-                env.answer(read.operation, answer);
+                let now_ms = self.clock.now_ms(env);
+                let granted = self.store.leases().get(lease);
+                match granted.and_then(|lease| self.lessor.renew(&lease, now_ms)) {
+                    // The checkpoint of an earlier time must be void before the client is promised more.
+                    Some(ttl_seconds) if self.is_noted(lease) => {
+                        self.forget_checkpoint(env, Renewal { operation: read.operation, lease, ttl_seconds });
+                    }
+                    Some(ttl_seconds) => env.answer(read.operation, Answer::Renewed { lease, ttl_seconds }),
+                    None => env.answer(read.operation, Answer::Refused),
+                }
             }
             _ => {}
         }
@@ -223,7 +224,7 @@ impl Machine {
         if !self.lessor.renews_at_once(lease, now_ms) || self.is_noted(lease) {
             return false;
         }
-        let renewed = self.lessor.renew(lease, now_ms);
+        let renewed = self.store.leases().get(lease).and_then(|lease| self.lessor.renew(&lease, now_ms));
         if let Some(ttl_seconds) = renewed {
             env.answer(operation, Answer::Renewed { lease, ttl_seconds });
         }
@@ -280,7 +281,12 @@ impl replica::Shell for Shell<'_> {
     }
 
     fn lessor<T>(&mut self, look: impl FnOnce(&mut Lessor, &Store) -> T) -> T {
-        look(&mut self.machine.lessor, &self.machine.store)
+        let before = self.machine.lessor.count();
+        let looked = look(&mut self.machine.lessor, &self.machine.store);
+        let more = self.machine.lessor.count().saturating_sub(before);
+        // Members may have millions of leases, and nothing else is done meanwhile.
+        assert!(more <= LEASE_TAKEOVER_PIECE_MAX, "{more} leases are taken over at once");
+        looked
     }
 
     fn message_taken(&mut self, _raft: &Member, (): ()) {}
