@@ -213,6 +213,7 @@ fn keep_alive(node: &Arc<Node>, body: &[u8], is_of_observer: bool) -> Answer {
     let Ok(request) = unread::decode::<LeaseKeepAliveRequest>(body) else {
         return text(StatusCode::BAD_REQUEST, "error unmarshalling request");
     };
+    let term = node.status.term();
     if let Err(error) = node.wait_linearized(LEVEL_MAX) {
         return not_level(error);
     }
@@ -226,7 +227,7 @@ fn keep_alive(node: &Arc<Node>, body: &[u8], is_of_observer: bool) -> Answer {
         },
         None => text(StatusCode::BAD_REQUEST, remote::NOT_PRIMARY),
         Some([ttl]) if *ttl > 0 => {
-            if let Err(error) = checkpoints::forget_and_wait(node, request.id) {
+            if let Err(error) = checkpoints::forget_and_wait(node, request.id, term) {
                 return not_level(error);
             }
             renewed(request.id, *ttl)

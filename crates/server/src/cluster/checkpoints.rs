@@ -101,9 +101,14 @@ pub(super) fn is_noted(lease: &store::Lease) -> bool {
     lease.remaining_ttl > 0
 }
 
-/// Revokes the checkpoints of renewed leases before the renewal is answered: otherwise the next leader would end these
-/// leases too soon.
-pub(super) fn forget(node: &Arc<Node>, leases: &[i64], done: impl FnOnce(Result<(), Error>) + Send + 'static) {
+/// Revokes the checkpoints of leases that were renewed in this term before the renewal is answered: otherwise the next leader would end
+/// these leases too soon. An entry of a later term would be behind the point at which its leader has taken the leases over.
+pub(super) fn forget(
+    node: &Arc<Node>,
+    leases: &[i64],
+    term: u64,
+    done: impl FnOnce(Result<(), Error>) + Send + 'static,
+) {
     let Some(noted) = Noted::of(node, leases) else { return done(Ok(())) };
     let request = noted.request.clone();
     let own = node.clone();
@@ -113,13 +118,15 @@ pub(super) fn forget(node: &Arc<Node>, leases: &[i64], done: impl FnOnce(Result<
         }
         done(outcome.map(|_| ()));
     };
-    node.propose(node.as_member(), RaftRequest::LeaseCheckpoint, &request, Box::new(answer));
+    node.propose_in_term(term, node.as_member(), RaftRequest::LeaseCheckpoint, &request, Box::new(answer));
 }
 
 /// Like [`forget`] for one lease, on a thread that may block.
-pub(super) fn forget_and_wait(node: &Arc<Node>, lease: i64) -> Result<(), Error> {
+pub(super) fn forget_and_wait(node: &Arc<Node>, lease: i64, term: u64) -> Result<(), Error> {
     let Some(noted) = Noted::of(node, &[lease]) else { return Ok(()) };
-    publish::propose_and_wait(node, RaftRequest::LeaseCheckpoint, &noted.request)?;
+    let (done, told) = publish::told();
+    node.propose_in_term(term, node.as_member(), RaftRequest::LeaseCheckpoint, &noted.request, done);
+    publish::wait(node, &told)?;
     noted.is_taken_back(node);
     Ok(())
 }

@@ -56,6 +56,7 @@ fn renew_now(node: &Arc<Node>, keeper: Keeper, leases: Vec<i64>, done: impl FnOn
     let forward = |node: &Arc<Node>, leases: Vec<i64>, done: DoneRenewing| {
         Renewal { keeper, renewed: Vec::with_capacity(leases.len()), leases, done }.begin(node);
     };
+    let term = node.status.term();
     if !node.status.is_leader() {
         return forward(node, leases, Box::new(done));
     }
@@ -65,7 +66,7 @@ fn renew_now(node: &Arc<Node>, keeper: Keeper, leases: Vec<i64>, done: impl FnOn
         // by an entry behind it.
         Ok(()) => hand_over(&own.clone(), client, move || match renew_here(&own, &leases) {
             None => forward(&own, leases, Box::new(done)),
-            Some(renewed) => checkpoints::forget(&own, &leases, move |forgotten| match forgotten {
+            Some(renewed) => checkpoints::forget(&own, &leases, term, move |forgotten| match forgotten {
                 Ok(()) => done(Ok(renewed)),
                 Err(_) => done(Err(Error::NotPrimaryLessor)),
             }),
