@@ -15,7 +15,7 @@ use api::etcdserverpb::{
     Compare, DeleteRangeRequest, DeleteRangeResponse, LeaseGrantRequest, RangeRequest, RangeResponse, RequestOp,
     TxnRequest, TxnResponse, WatchResponse, request_op::Request,
 };
-use api::{Code, Error, KeyRange, Message, RaftRequest, check};
+use api::{Code, Error, KeyRange, Message, RaftRequest, check, limits};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use rpc::Status;
 use std::collections::VecDeque;
@@ -25,6 +25,9 @@ use store::watch::{Chunks, Hub, Room, Sink, WatchStream};
 
 /// Lifetime of the lease that a call without one gets.
 const SESSION_TTL_SECONDS: i64 = 60;
+
+/// Keys that a transaction may look at. Tests have fewer.
+const TXN_KEYS_MAX: u64 = if cfg!(test) { 20_000 } else { limits::TXN_KEYS_MAX };
 
 /// The result of a request that the server makes of itself.
 pub(super) type Answer<T> = Result<T, Status>;
@@ -69,7 +72,8 @@ impl LocalClient {
         }
         let mut request = LeaseGrantRequest { id: super::lease::free_id(&self.node), ttl: SESSION_TTL_SECONDS };
         super::lease::raise(&self.node, &mut request);
-        let write = Write { kind: RaftRequest::LeaseGrant, adds: |_| store::LEASE_BYTES, deletes: |_, _| 0 };
+        let write =
+            Write { kind: RaftRequest::LeaseGrant, looks: |_, _| 0, adds: |_| store::LEASE_BYTES, deletes: |_, _| 0 };
         self.write(
             write,
             request,
@@ -89,6 +93,7 @@ impl LocalClient {
         }
         let write = Write {
             kind: RaftRequest::Txn,
+            looks: |node, request| node.store.txn_keys(request),
             adds: store::txn_cost,
             deletes: |node, request| node.store.txn_delete_cost_bytes(request),
         };
@@ -115,6 +120,7 @@ impl LocalClient {
         }
         let write = Write {
             kind: RaftRequest::DeleteRange,
+            looks: |_, _| 0,
             adds: |_: &DeleteRangeRequest| 0,
             deletes: |node, request| node.store.delete_cost_bytes(KeyRange::One(&request.key)),
         };
@@ -158,6 +164,10 @@ impl LocalClient {
         let weight = asking.weight();
         asking.admit(&node, request, move |node, decided| {
             let claimed = |request: Permitted<Parts, R>| {
+                // Every member would look at all of them before it applies anything else.
+                if (write.looks)(node, &request) > TXN_KEYS_MAX {
+                    return Err(Error::TxnTooManyKeys);
+                }
                 let space = node.claim_space((write.adds)(&request))?;
                 let room = node.claim_headroom((write.deletes)(node, &request))?;
                 Ok((request.into_parts(), space, room))
@@ -280,8 +290,9 @@ pub(super) struct Predecessor {
 struct Write<R> {
     /// The kind of the entry.
     kind: RaftRequest,
-    /// `adds` is what the request adds to the store, `deletes` the disk space that its deletions need. Both are called
-    /// once the request is permitted.
+    /// `looks` is the number of keys that applying the request looks at, `adds` what it adds to the store, `deletes` the
+    /// disk space that its deletions need. All are called once the request is permitted.
+    looks: fn(&Node, &R) -> u64,
     adds: fn(&R) -> u64,
     deletes: fn(&Node, &R) -> u64,
 }

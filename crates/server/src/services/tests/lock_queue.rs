@@ -104,3 +104,15 @@ fn calls_of_one_session_share_a_search() {
     drop((go_on, first));
     watches(9);
 }
+
+#[test]
+fn a_lock_that_looks_at_too_many_keys_is_not_proposed() {
+    let rig = Rig::start(&[]);
+    // In tests so many are too many.
+    fill(&rig, 20_000);
+    let before = rig.node().store.revision();
+    let refused = lock(&rig, "large").take_in_time::<LockResponse>(&rig).expect_err("it looks at all of them");
+    assert_eq!(refused.message, Error::TxnTooManyKeys.message());
+    assert_eq!(rig.node().store.revision(), before, "it was applied");
+    let _: LockResponse = lock(&rig, "small").take_in_time(&rig).expect("the lock");
+}
