@@ -17,6 +17,7 @@ use api::{snappb, walpb};
 use disk::data_dir::{self, DataDir};
 use disk::{Disk, OsDisk};
 use std::fs::{self, File};
+use std::io;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -48,10 +49,19 @@ pub struct Exported {
 /// # Errors
 /// If the member runs, its data is damaged, or `to` cannot be written; nothing is left in `to` then.
 pub fn export(data_dir: &Path, wal_dir: Option<&Path>, to: &Path) -> Result<Exported, Error> {
-    export_in(data_dir, wal_dir, to, &Steps::all())
+    export_in(data_dir, wal_dir, to, &Steps::all(), &|from, to| fs::rename(from, to))
 }
 
-fn export_in(data_dir: &Path, wal_dir: Option<&Path>, to: &Path, steps: &Steps) -> Result<Exported, Error> {
+/// A rename, which tests have fail.
+type Rename<'a> = &'a dyn Fn(&Path, &Path) -> io::Result<()>;
+
+fn export_in(
+    data_dir: &Path,
+    wal_dir: Option<&Path>,
+    to: &Path,
+    steps: &Steps,
+    rename: Rename<'_>,
+) -> Result<Exported, Error> {
     // Opening a directory that is none of Cairn's would make it one.
     let sentinel = data_dir.join("member").join("snap");
     if !sentinel.is_file() {
@@ -111,9 +121,21 @@ fn export_in(data_dir: &Path, wal_dir: Option<&Path>, to: &Path, steps: &Steps) 
     );
     data_dir::mark_lost_log(&*disk, data_dir, &text)?;
     steps.next()?;
-    if let Err(error) = made.place(to) {
-        data_dir::check_lost_log(&*disk, data_dir, true)?;
-        return Err(error);
+    if let Err(error) = made.place(to, rename) {
+        // A rename can be done and report an error all the same: over a network its answer may be lost. The draft is removed by now, so that one that
+        // is still under way finds nothing.
+        let member = to.join("member");
+        return match fs::symlink_metadata(&member) {
+            Err(gone) if gone.kind() == io::ErrorKind::NotFound => {
+                data_dir::check_lost_log(&*disk, data_dir, true)?;
+                Err(error)
+            }
+            _ => Err(Error::Refused(format!(
+                "{error}; `{}` is there nevertheless, or may be, and etcd could start on it: `{}` stays marked and does not start",
+                member.display(),
+                data_dir.display()
+            ))),
+        };
     }
     steps.next()?;
     sync(to)?;
@@ -155,8 +177,8 @@ impl Draft {
         Ok(made)
     }
 
-    fn place(self, to: &Path) -> Result<(), Error> {
-        fs::rename(&self.draft, to.join("member")).map_err(Error::io("rename", &self.draft))
+    fn place(self, to: &Path, rename: Rename<'_>) -> Result<(), Error> {
+        rename(&self.draft, &to.join("member")).map_err(Error::io("rename", &self.draft))
     }
 }
 
@@ -224,7 +246,9 @@ mod tests {
         for steps in 0..4 {
             std::fs::create_dir_all(&scratch).expect("room");
             let (data_dir, to) = (member(&scratch, 7), scratch.join("to"));
-            let done = export_in(&data_dir, None, &to, &Steps { left: std::cell::Cell::new(steps) });
+            let done = export_in(&data_dir, None, &to, &Steps { left: std::cell::Cell::new(steps) }, &|from, to| {
+                fs::rename(from, to)
+            });
             let is_marked = data_dir::check_lost_log(&disk, &data_dir, false).is_err();
             found.push((done.is_ok(), !is_marked, to.join("member").exists()));
             if !to.join("member").exists() {
@@ -239,6 +263,28 @@ mod tests {
         assert_eq!(between, (false, false, false), "killed behind the mark");
         assert_eq!(after, (false, false, true), "killed when etcd can start");
         assert_eq!(whole, (true, false, true));
+    }
+
+    #[test]
+    fn a_rename_that_reports_an_error_never_leaves_two_that_start() {
+        let scratch = std::env::temp_dir().join(format!("cairn-export-renamed-{}", std::process::id()));
+        let disk = OsDisk { unsafe_no_sync: true };
+        for is_done in [true, false] {
+            std::fs::create_dir_all(&scratch).expect("room");
+            let (data_dir, to) = (member(&scratch, 7), scratch.join("to"));
+            let rename = |from: &Path, to: &Path| {
+                if is_done {
+                    fs::rename(from, to)?;
+                }
+                Err(io::Error::other("the answer was lost"))
+            };
+            let failed = export_in(&data_dir, None, &to, &Steps::all(), &rename).expect_err("an error").to_string();
+            assert!(failed.contains("the answer was lost"), "{failed}");
+            assert_eq!(failed.contains("stays marked"), is_done, "{failed}");
+            let is_marked = data_dir::check_lost_log(&disk, &data_dir, false).is_err();
+            assert_eq!((is_marked, to.join("member").exists()), (is_done, is_done));
+            std::fs::remove_dir_all(&scratch).expect("ours");
+        }
     }
 
     #[test]
