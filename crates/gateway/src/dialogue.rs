@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// How long messages of one client are handed on before others use the thread: as long as a turn of a connection with gRPC.
 const TURN_TIME_MAX: Duration = Duration::from_micros(200);
 /// What a message counts beside its length towards the bytes of a turn: it takes time, however short it is.
-const MESSAGE_BYTES: usize = 128;
+pub(crate) const MESSAGE_BYTES: usize = 128;
 
 /// Makes a call of one message and many answers.
 pub(crate) async fn answer(
@@ -295,9 +295,68 @@ pub(crate) fn error_line(status: &Status) -> Vec<u8> {
 #[allow(clippy::expect_used, reason = "tests")]
 mod tests {
     use super::*;
-    use budget::Pool;
-    use std::net::{Ipv4Addr, SocketAddr};
+    use crate::Gateway;
+    use crate::test_support::{Counted, EMPTY_MESSAGES_OF_A_TURN, WATCH};
+    use budget::{Budget, Pool};
+    use http::Request;
+    use rpc::{Call, Method, Options, Responder, Server, StreamCall, StreamHandler};
+    use std::io::Write;
+    use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+    use std::sync::Arc;
+    use std::sync::mpsc::{Sender, channel};
     use std::time::Duration;
+
+    const MESSAGES: usize = 200_000;
+
+    /// Hands requests to the gateway, and says how many of their messages came at once.
+    struct Front {
+        gateway: Gateway,
+        counted: Counted,
+        most: Sender<usize>,
+    }
+
+    impl Service for Front {
+        fn methods(&self) -> &'static [Method] {
+            WATCH
+        }
+
+        fn unary(&self, _: usize, _: Call, _: Responder) {}
+
+        fn stream(&self, _: usize, _: StreamCall) -> Result<Box<dyn StreamHandler>, Status> {
+            Err(Status::new(Code::Unimplemented, "not of this test"))
+        }
+
+        fn http(&self, _: Request<Bytes>, _: HttpResponder) {}
+
+        fn takes_pieces(&self, head: &http::request::Parts) -> bool {
+            self.gateway.takes_pieces(head)
+        }
+
+        fn http_in_pieces(&self, request: Request<RequestBody>, responder: HttpResponder) {
+            let (counting, most) = (self.counted.most_between_turns(MESSAGES), self.most.clone());
+            tokio::spawn(async move { most.send(counting.await) });
+            self.gateway.answer_pieces(Arc::new(self.counted.clone()), request, responder);
+        }
+    }
+
+    #[test]
+    fn others_run_while_the_messages_of_a_body_are_handed_on() {
+        let budget = Budget::new(64 << 20, Duration::MAX);
+        let gateway = Gateway::new(WATCH, 1 << 20, budget, Duration::from_secs(60));
+        let (most, mosts) = channel();
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let options = Options { threads: 1, ..Options::default() };
+        let front = Arc::new(Front { gateway, counted: Counted::default(), most });
+        let _server = Server::start(vec![listener], front, options).expect("starts");
+        let mut client = TcpStream::connect(address).expect("connected");
+        let body = "{}".repeat(MESSAGES);
+        let head = format!("POST /v3/watch HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
+        client.write_all(&[head, body].concat().into_bytes()).expect("read");
+        let most = mosts.recv_timeout(Duration::from_secs(60)).expect("all messages");
+        // More of the body may wake the task before the other one, which has yielded: tokio lets that wait for 61 polls at most.
+        assert!(most <= 61 * EMPTY_MESSAGES_OF_A_TURN, "{most} of {MESSAGES} messages at once");
+    }
 
     fn client(host: u8, port: u16) -> Address {
         SocketAddr::from((Ipv4Addr::new(10, 0, 0, host), port)).into()

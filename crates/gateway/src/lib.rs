@@ -19,6 +19,8 @@ mod limits;
 mod scanner;
 mod status;
 mod table;
+#[cfg(test)]
+mod test_support;
 mod unary;
 mod values;
 mod websocket;

@@ -395,14 +395,13 @@ fn trimmed_line(status: &Status) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::table::Table;
+    use crate::test_support::{Counted, EMPTY_MESSAGES_OF_A_TURN, WATCH};
     use api::Message as _;
     use api::etcdserverpb::RangeResponse;
-    use api::limits::TURN_BYTES_MAX;
     use api::mvccpb::KeyValue;
     use budget::{Budget, Pool};
     use rpc::{Call, Metadata, Method, Outbound, Peer, Responder, StreamCall, StreamHandler};
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
     use tokio::io::AsyncWriteExt;
 
     fn headers(fields: &[(&'static str, &'static str)]) -> HeaderMap {
@@ -561,53 +560,13 @@ mod tests {
         });
     }
 
-    const WATCH: &[Method] = &[Method { path: "/etcdserverpb.Watch/Watch", kind: Kind::Bidi }];
-
-    /// Counts its messages.
-    #[derive(Clone)]
-    struct Counted(Arc<AtomicUsize>);
-
-    impl Service for Counted {
-        fn methods(&self) -> &'static [Method] {
-            WATCH
-        }
-
-        fn unary(&self, _: usize, _: Call, _: Responder) {}
-
-        fn stream(&self, _: usize, _: StreamCall) -> Result<Box<dyn StreamHandler>, Status> {
-            Ok(Box::new(self.clone()))
-        }
-
-        fn http(&self, _: http::Request<Bytes>, _: HttpResponder) {}
-    }
-
-    impl StreamHandler for Counted {
-        fn message(&mut self, _: Bytes, _: &mut Outbound<'_>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-
-        fn half_closed(&mut self, _: &mut Outbound<'_>) {}
-
-        fn ready(&mut self, _: &mut Outbound<'_>) {}
-    }
-
     /// The messages that come in `sends` frames of `each` are handed on while other tasks of the thread run.
     fn let_others_run(sends: usize, each: usize) {
         let all = sends * each;
         run(async {
             let limits = Limits::for_tests(Duration::MAX);
-            let service = Counted(Arc::default());
-            let count = service.0.clone();
-            let other = tokio::spawn(async move {
-                let (mut seen, mut most) = (0, 0);
-                while seen < all {
-                    tokio::task::yield_now().await;
-                    let now = count.load(Ordering::Relaxed);
-                    most = most.max(now - seen);
-                    seen = now;
-                }
-                most
-            });
+            let service = Counted::default();
+            let other = tokio::spawn(service.most_between_turns(all));
             let target = Table::new(WATCH).find("/v3/watch").expect("a method");
             let (client, server) = tokio::io::duplex(4 << 20);
             let mut socket = Socket::new(server, &limits, CLIENT).await;
@@ -625,8 +584,7 @@ mod tests {
                 _ = socket.converse(&service, target, call, &limits) => panic!("the client stays"),
                 most = other => most.expect("no panic"),
             };
-            // As many as are in a turn by their bytes: there are fewer if it takes long.
-            assert!(most <= TURN_BYTES_MAX.div_ceil(130), "{most} of {all} messages at once");
+            assert!(most <= EMPTY_MESSAGES_OF_A_TURN, "{most} of {all} messages at once");
         });
     }
 
