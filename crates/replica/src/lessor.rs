@@ -260,14 +260,15 @@ impl Lessor {
         let Some(deadline) = self.deadlines.get_mut(&lease.id) else {
             let is_next = self.primary && self.takeover != Progress::Done;
             return is_next.then(|| {
-                self.begin(lease.id, lease.ttl, now_ms);
+                self.begin(lease.id, lease.ttl, now_ms.saturating_add(self.extension_ms));
                 lease.ttl
             });
         };
         if deadline.expires_ms <= now_ms && !deadline.is_inherited {
             return None;
         }
-        deadline.expires_ms = after(ended(now_ms), deadline.ttl_seconds);
+        // Within the extension a former leader that does not know yet may have promised another client more.
+        deadline.expires_ms = deadline.expires_ms.max(after(ended(now_ms), deadline.ttl_seconds));
         deadline.is_inherited = false;
         Some(deadline.ttl_seconds)
     }
@@ -533,6 +534,21 @@ mod tests {
     }
 
     #[test]
+    fn a_renewal_takes_no_time_away() {
+        let mut lessor = Lessor::default();
+        lessor.promote(TAKEOVER);
+        let leases = [lease(1, 5), lease(2, 5)];
+        assert_eq!(lessor.renew(&leases[0], 100), Some(5));
+        lessor.take_over(2, |from, max| list(&leases, from, max), 200);
+        assert_eq!(lessor.renew(&leases[0], 250), Some(5));
+        assert_eq!(lessor.renew(&leases[1], 250), Some(5));
+        // The former leader could renew them without a question for half of the extension.
+        assert_eq!(lessor.remaining_seconds(2, 1_300), Some(4), "a checkpoint says so");
+        assert_eq!(lessor.expired(5_750, 10, 1), [0i64; 0]);
+        assert_eq!((lessor.expired(6_101, 10, 10_000), lessor.expired(6_200, 10, 10_000)), (vec![1], vec![2]));
+    }
+
+    #[test]
     fn postponed_leases_can_be_renewed() {
         let mut lessor = taken_over(&(0..25).map(|id| lease(id, 5)).collect::<Vec<_>>(), 0);
         assert_eq!(lessor.expired(6_050, 4, 100_000), [0, 1, 2, 3], "others wait for room");
@@ -620,7 +636,7 @@ mod tests {
         assert!(take_over(&mut lessor, &leases, 4_000) && !take_over(&mut lessor, &leases, 5_000));
         assert_eq!(lessor.deadlines.len(), leases.len() - 1);
         let left = [last, renewed, revoked, again, new, 0, 1, count - 5].map(|id| lessor.remaining_seconds(id, 5_000));
-        assert_eq!(left, [Some(5), Some(8), None, Some(28), Some(18), None, Some(7), Some(7)]);
+        assert_eq!(left, [Some(6), Some(9), None, Some(28), Some(18), None, Some(7), Some(7)]);
         assert_eq!(lessor.renew(&lease(revoked, 10), 5_000), None, "all are taken over");
         // A leader that is demoted on the way takes nothing over, and the next time begins anew.
         lessor.promote(TAKEOVER);
