@@ -1,5 +1,6 @@
 //! Hubs against a model of members and of what each client must see, under schedules from a seed.
 
+mod another_cluster;
 mod member;
 mod turning;
 

@@ -21,7 +21,15 @@ impl Hub {
     pub(crate) fn receive(&mut self, lane: Lane, response: WatchResponse) {
         let header = response.header.unwrap_or_default();
         if self.is_of_another_cluster(&response) {
-            return self.change_cluster(header);
+            // It answers a request of this stream all the same: the next answer is that to the next request.
+            if response.created {
+                self.creating.of_mut(lane).pop_front();
+            }
+            self.change_cluster(header);
+            if response.created {
+                self.ask_on(lane);
+            }
+            return;
         }
         let revision = self.header.revision.max(header.revision);
         self.header = ResponseHeader { revision, ..header };
