@@ -1,10 +1,11 @@
 //! The watches that a feed has, by what they want of its events.
 
-use api::mvccpb::{Event, KeyValue};
+use api::mvccpb::Event;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use super::picked::Picked;
 use super::{ClientId, Subject, WatchId};
 
 /// Ranges that are parts of a feed's: each is looked at for each event.
@@ -14,7 +15,7 @@ const PARTS_MAX: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Share {
     /// What they want of them; none for all.
-    pub(crate) events: Option<Arc<[Event]>>,
+    pub(crate) events: Option<Arc<Picked>>,
     pub(crate) ids: Vec<Id>,
 }
 
@@ -107,16 +108,16 @@ impl Audience {
         if self.keys.is_empty() && self.parts.is_empty() {
             return shares;
         }
-        let mut share = |events: Vec<Event>, ids: &BTreeSet<Id>| {
-            if !events.is_empty() {
-                shares.push(Share { events: Some(events.into()), ids: ids.iter().copied().collect() });
+        let mut share = |events: Picked, ids: &BTreeSet<Id>| {
+            if events.len() > 0 {
+                shares.push(Share { events: Some(Arc::new(events)), ids: ids.iter().copied().collect() });
             }
         };
-        let mut of_keys: BTreeMap<&Bytes, Vec<Event>> = BTreeMap::new();
-        for event in events {
+        let mut of_keys: BTreeMap<&Bytes, Picked> = BTreeMap::new();
+        for (place, event) in events.iter().enumerate() {
             let Some(kv) = &event.kv else { continue };
             if self.keys.contains_key(&kv.key) {
-                of_keys.entry(&kv.key).or_default().push(event.clone());
+                of_keys.entry(&kv.key).or_default().add(place, event);
             }
         }
         for (key, events) in of_keys {
@@ -125,9 +126,9 @@ impl Audience {
             }
         }
         for ((from, end), ids) in &self.parts {
-            let is_inside = |kv: &KeyValue| kv.key >= *from && is_before(&kv.key, end);
-            let inside = events.iter().filter(|event| event.kv.as_ref().is_some_and(is_inside));
-            share(inside.cloned().collect(), ids);
+            let is_inside =
+                |event: &Event| event.kv.as_ref().is_some_and(|kv| kv.key >= *from && is_before(&kv.key, end));
+            share(Picked::of(events, is_inside), ids);
         }
         shares
     }
@@ -161,6 +162,7 @@ impl Subject {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use api::mvccpb::KeyValue;
 
     fn subject(key: &str, range_end: &str) -> Subject {
         Subject { key: key.to_string().into(), range_end: range_end.to_string().into(), prev_kv: false }

@@ -256,6 +256,7 @@ mod tests {
     use crate::held::Held;
     use crate::watch::NO_WATCH;
     use crate::watch::feed::Batch;
+    use crate::watch::picked::{Selection, Wants};
     use api::etcdserverpb::{ResponseHeader, WatchCreateRequest, WatchResponse};
     use api::mvccpb::{Event, KeyValue};
     use rpc::Address;
@@ -269,7 +270,8 @@ mod tests {
         let kv = Some(KeyValue { mod_revision: 5, value: vec![7; bytes].into(), ..KeyValue::default() });
         let events = vec![Event { kv, ..Event::default() }];
         let batch = Batch::new(ResponseHeader::default(), events, 4, &Live::default()).expect("events");
-        Telling::Events { watch: 1, from: 5, fragment: false, batch: Arc::new(batch), part: None }
+        let selection = Selection { batch: Arc::new(batch), about: None, wants: Wants::default() };
+        Telling::Events { watch: 1, from: 5, fragment: false, selection }
     }
 
     fn answer() -> Telling {

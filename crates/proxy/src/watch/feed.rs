@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::Subject;
 use super::audience::{Audience, Id};
+use super::picked::Kinds;
 
 /// Bytes of recent events that a feed keeps for those who join it.
 const RECENT_BYTES_MAX: usize = 256 * 1024;
@@ -39,6 +40,7 @@ pub(crate) struct Batch {
     pub(crate) last: i64,
     /// What they take as a message.
     pub(crate) bytes: usize,
+    pub(crate) kinds: Kinds,
     live: Live,
 }
 
@@ -60,7 +62,9 @@ impl Batch {
         let (first, last) = (events.first().map(revision)?, events.last().map(revision)?);
         let bytes = events.iter().map(Event::encoded_len).fold(0, usize::saturating_add);
         live.0.fetch_add(bytes, Ordering::Relaxed);
-        Some(Batch { header, events, after: position, first, last, bytes, live: live.clone() })
+        let mut kinds = Kinds::default();
+        events.iter().for_each(|event| kinds.add(event));
+        Some(Batch { header, events, after: position, first, last, bytes, kinds, live: live.clone() })
     }
 }
 

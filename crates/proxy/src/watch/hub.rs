@@ -4,14 +4,14 @@ use api::etcdserverpb::watch_create_request::FilterType;
 use api::etcdserverpb::watch_request::RequestUnion;
 use api::etcdserverpb::{ResponseHeader, WatchCreateRequest, WatchRequest, WatchResponse};
 use api::mvccpb::Event;
-use api::mvccpb::event::EventType;
 use bytes::Bytes;
 use rpc::Status;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use super::audience::Id;
-use super::feed::{Feed, Lane, Live, PerLane, revision};
+use super::feed::{Feed, Lane, Live, PerLane};
 use super::mistake::Mistake;
+use super::picked::Wants;
 use super::{ClientId, FeedId, NO_WATCH, Subject, Telling, WatchId};
 
 mod feeding;
@@ -62,10 +62,13 @@ struct Watch {
 }
 
 impl Watch {
-    fn wants(&self, event: &Event) -> bool {
-        let is_delete = event.r#type == EventType::Delete as i32;
-        let is_about = || event.kv.as_ref().is_some_and(|kv| self.subject.has(&kv.key));
-        revision(event) >= self.next && !if is_delete { self.no_delete } else { self.no_put } && is_about()
+    /// Whether an event is about its keys.
+    fn is_about(&self, event: &Event) -> bool {
+        event.kv.as_ref().is_some_and(|kv| self.subject.has(&kv.key))
+    }
+
+    fn wants(&self) -> Wants {
+        Wants { next: self.next, no_put: self.no_put, no_delete: self.no_delete }
     }
 }
 

@@ -4,9 +4,8 @@ use api::etcdserverpb::{ResponseHeader, WatchResponse};
 use api::mvccpb::Event;
 use bytes::Bytes;
 use prost::Message as _;
-use std::sync::Arc;
 
-use super::feed::Batch;
+use super::picked::Selection;
 use super::{NO_WATCH, WatchId};
 
 /// A fragment is cut off before it is larger than this, as in etcd: what a request may have, and what gRPC may add.
@@ -24,9 +23,7 @@ pub(crate) enum Telling {
         from: i64,
         /// Whether they may come in several messages.
         fragment: bool,
-        batch: Arc<Batch>,
-        /// What of the batch it gets, if not all of it.
-        part: Option<Arc<[Event]>>,
+        selection: Selection,
     },
 }
 
@@ -45,10 +42,7 @@ impl Telling {
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Telling::Plain(_) => 128,
-            Telling::Events { batch, part, .. } => {
-                let own = part.as_ref().map_or(0, |part| part.len().saturating_mul(size_of::<Event>()));
-                batch.bytes.saturating_add(own).saturating_add(128)
-            }
+            Telling::Events { selection, .. } => selection.bytes().saturating_add(128),
         }
     }
 }
@@ -57,31 +51,35 @@ impl Telling {
 pub(crate) fn encode(telling: Telling) -> Vec<Bytes> {
     match telling {
         Telling::Plain(response) => vec![response.encode_to_vec().into()],
-        Telling::Events { watch, fragment, batch, part, .. } => {
-            let events = part.as_deref().unwrap_or(&batch.events);
-            if !fragment || batch.bytes < FRAGMENT_BYTES_MAX {
-                return vec![events_message(&batch.header, watch, false, events)];
+        Telling::Events { watch, fragment, selection, .. } => {
+            let (header, mut events) = (&selection.batch.header, selection.events().peekable());
+            if !fragment || selection.batch.bytes < FRAGMENT_BYTES_MAX {
+                return vec![events_message(header, watch, false, events)];
             }
             let mut messages = Vec::new();
-            let mut rest = events;
-            while !rest.is_empty() {
-                let mut bytes = 0_usize;
-                let fits = |event: &&Event| {
+            while let Some(first) = events.next() {
+                // One that is too large goes alone.
+                let (mut bytes, mut part) = (first.encoded_len(), vec![first]);
+                let mut fits = |event: &&Event| {
                     bytes = bytes.saturating_add(event.encoded_len());
                     bytes < FRAGMENT_BYTES_MAX
                 };
-                // One that is too large goes alone.
-                let count = rest.iter().take_while(fits).count().max(1);
-                let (now, later) = rest.split_at_checked(count).unwrap_or((rest, &[]));
-                messages.push(events_message(&batch.header, watch, !later.is_empty(), now));
-                rest = later;
+                while let Some(event) = events.next_if(&mut fits) {
+                    part.push(event);
+                }
+                messages.push(events_message(header, watch, events.peek().is_some(), part.into_iter()));
             }
             messages
         }
     }
 }
 
-fn events_message(header: &ResponseHeader, watch: WatchId, fragment: bool, events: &[Event]) -> Bytes {
+fn events_message<'a>(
+    header: &ResponseHeader,
+    watch: WatchId,
+    fragment: bool,
+    events: impl Iterator<Item = &'a Event>,
+) -> Bytes {
     let head = WatchResponse { header: Some(*header), watch_id: watch, fragment, ..WatchResponse::default() };
     // The last field of the message: what was encoded before stays valid.
     let mut message = head.encode_to_vec();
@@ -94,8 +92,10 @@ fn events_message(header: &ResponseHeader, watch: WatchId, fragment: bool, event
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::watch::feed::Live;
+    use crate::watch::feed::{Batch, Live};
+    use crate::watch::picked::Wants;
     use api::mvccpb::KeyValue;
+    use std::sync::Arc;
 
     #[test]
     fn fragments_are_cut_between_events() {
@@ -107,7 +107,8 @@ mod tests {
         let header = ResponseHeader { revision: 9, ..ResponseHeader::default() };
         let batch = Arc::new(Batch::new(header, events.clone(), 0, &Live::default()).expect("events"));
         let told = |fragment| {
-            let telling = Telling::Events { watch: 3, from: 1, fragment, batch: batch.clone(), part: None };
+            let selection = Selection { batch: batch.clone(), about: None, wants: Wants::default() };
+            let telling = Telling::Events { watch: 3, from: 1, fragment, selection };
             let read = |message: Bytes| WatchResponse::decode(message).expect("a response");
             encode(telling).into_iter().map(read).collect::<Vec<_>>()
         };

@@ -12,6 +12,8 @@
 //! What may take long is done a little at a time ([`Hub::work`]): feeds that are joined with others or broken up, and the watches of clients
 //! that have stalled, have resumed or have gone.
 //!
+//! A message of a member is kept once however many watches are told of it: `picked` says which of its events each is sent.
+//!
 //! `circles` has a hub for each identity. `thread` carries out what they want, `turns` decides whose work is next, `lanes` are the streams
 //! to members, `client` those of clients.
 
@@ -23,6 +25,7 @@ mod hub;
 mod lanes;
 mod message;
 mod mistake;
+mod picked;
 #[cfg(test)]
 mod tests;
 mod thread;

@@ -1,6 +1,7 @@
 //! Hubs against a model of members and of what each client must see, under schedules from a seed.
 
 mod another_cluster;
+mod crowds;
 mod member;
 mod turning;
 

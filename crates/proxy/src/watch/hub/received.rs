@@ -1,13 +1,13 @@
 //! What a hub makes of the messages of members.
 
 use api::etcdserverpb::{ResponseHeader, WatchResponse};
-use api::mvccpb::Event;
 use std::sync::Arc;
 
 use super::{Hub, NO_WATCH, Output, RECENT_BYTES_MAX, Watch};
 use crate::watch::audience::Id;
 use crate::watch::feed::{Batch, Feed, Lane};
 use crate::watch::mistake::Mistake;
+use crate::watch::picked::{Picked, Selection};
 use crate::watch::{ClientId, FeedId, Telling};
 
 /// Whether a member says that it does not know a token, which another one may.
@@ -118,8 +118,9 @@ impl Hub {
         self.stand_in_line(response.watch_id);
     }
 
-    /// Gives a watch what it wants of a batch: of `about`, if these are known to be the events about its keys.
-    pub(super) fn give(&mut self, id: Id, batch: &Arc<Batch>, about: Option<&Arc<[Event]>>) {
+    /// Gives a watch what it wants of a batch: of `about`, if these are known to be the events about its keys. Nothing is copied for it:
+    /// a batch goes to all its watches before any of them has claimed what it is told.
+    pub(super) fn give(&mut self, id: Id, batch: &Arc<Batch>, about: Option<&Arc<Picked>>) {
         let Some(client) = self.clients.get_mut(&id.0) else { return };
         let Some(watch) = client.watches.get_mut(&id.1) else { return };
         if client.is_stalled {
@@ -134,21 +135,18 @@ impl Hub {
         }
         let feed = watch.feed.and_then(|feed| self.feeds.get(&feed));
         let is_whole = || feed.is_some_and(|feed| feed.subject == watch.subject);
-        let is_new = batch.first >= watch.next && !watch.no_put && !watch.no_delete;
-        let part = match about {
-            Some(about) if is_new => Some(about.clone()),
-            None if is_new && is_whole() => None,
-            about => {
-                let events = about.map_or(&batch.events[..], |about| about);
-                Some(events.iter().filter(|event| watch.wants(event)).cloned().collect())
-            }
+        let about = match about {
+            Some(about) => Some(about.clone()),
+            None if is_whole() => None,
+            None => Some(Arc::new(Picked::of(&batch.events, |event| watch.is_about(event)))),
         };
+        let selection = Selection { batch: batch.clone(), about, wants: watch.wants() };
         let from = watch.next.max(batch.after.saturating_add(1));
         watch.next = watch.next.max(batch.last.saturating_add(1));
-        if part.as_ref().is_some_and(|part| part.is_empty()) {
+        if selection.is_empty() {
             return;
         }
-        let telling = Telling::Events { watch: id.1, from, fragment: watch.fragment, batch: batch.clone(), part };
+        let telling = Telling::Events { watch: id.1, from, fragment: watch.fragment, selection };
         self.out.push(Output::Tell(id.0, telling));
     }
 
