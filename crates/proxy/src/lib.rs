@@ -4,7 +4,7 @@
 //! client's own thread (`upstream`), within the memory that `held` grants; `stream` does it for streams. Clients with the same `identity`
 //! share serializable `reads`, the stream of keep-alives of their `leases`, and their watches (`watch`); `places` bounds how many identities there are. `leasing` has reads of single keys
 //! answered from memory. `order` keeps reads from going back,
-//! `namespace` puts a prefix before keys, `tls` admits clients, `pages` are health and metrics (`question`), `logged` writes lines about calls. `upkeep` is
+//! `namespace` puts a prefix before keys, `txn` reads transactions, `tls` admits clients, `pages` are health and metrics (`question`), `logged` writes lines about calls. `upkeep` is
 //! what the proxy asks members for itself.
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
@@ -35,6 +35,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod txn;
 mod upkeep;
 mod upstream;
 mod watch;

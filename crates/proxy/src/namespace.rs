@@ -7,9 +7,11 @@ use api::etcdserverpb::{
     RangeResponse, RangeStreamResponse, TxnRequest, TxnResponse, WatchCreateRequest, WatchResponse,
 };
 use api::mvccpb::KeyValue;
-use api::{Code, Message};
+use api::{Code, Message, decode};
 use bytes::{Bytes, BytesMut};
 use rpc::Status;
+
+use crate::txn;
 
 /// The prefix; empty for none.
 #[derive(Clone, Debug, Default)]
@@ -100,9 +102,10 @@ impl Namespace {
                 rewritten(message, |request: &mut DeleteRangeRequest| self.enter_delete(request))
             }
             "/etcdserverpb.KV/Txn" => {
-                // How many operations there may be is for the members to say.
-                let mut request = api::decode::txn(message, usize::MAX).map_err(|error| {
-                    Status::new(Code::Internal, format!("grpc: error unmarshalling request: {error}"))
+                let mut request = txn::decode(message).map_err(|error| match error {
+                    // As a member refuses it.
+                    decode::Error::TooManyOps => api::Error::TooManyOps.into(),
+                    _ => Status::new(Code::Internal, format!("grpc: error unmarshalling request: {error}")),
                 })?;
                 self.enter_txn(&mut request)?;
                 Ok(request.encode_to_vec().into())

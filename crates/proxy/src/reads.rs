@@ -174,9 +174,7 @@ impl Reads {
             "/etcdserverpb.KV/DeleteRange" => DeleteRangeRequest::decode(message.clone())
                 .ok()
                 .and_then(|delete| delete.range_end.is_empty().then(|| vec![self.slot(&delete.key)])),
-            "/etcdserverpb.KV/Txn" => {
-                api::decode::txn(message.clone(), usize::MAX).ok().and_then(|txn| self.written_by(txn))
-            }
+            "/etcdserverpb.KV/Txn" => crate::txn::decode(message.clone()).ok().and_then(|txn| self.written_by(txn)),
             "/etcdserverpb.Lease/LeaseGrant" => Some(Vec::new()),
             _ => None,
         };

@@ -1,23 +1,29 @@
 //! The whole proxy before a member that the test plays.
 
 use api::Message as _;
-use api::etcdserverpb::{RangeRequest, RangeResponse};
+use api::etcdserverpb::request_op::Request;
+use api::etcdserverpb::{PutRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest};
 use api::mvccpb::KeyValue;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use rpc::{
     Address, Call, HttpResponder, LocalCall, Metadata, Method, Outbound, Peer, Reply, Responder, Server, Service,
     Status, StreamCall, StreamHandler,
 };
 use std::net::TcpListener;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::held::Held;
 use crate::leases::Leases;
+use crate::leasing::Leasing;
 use crate::methods::METHODS;
 use crate::namespace::Namespace;
+use crate::order::Order;
 use crate::service::{Common, Parts, Proxy};
+use crate::single::TXN;
 use crate::upkeep::Proxies;
 use crate::upstream::Upstream;
 use crate::watch;
@@ -26,11 +32,42 @@ use crate::watch;
 const VALUE_BYTES: usize = 600 << 10;
 const FLOOD_BYTES: usize = 32 << 10;
 
-/// A member that answers reads, and sends as much as it may on every stream.
-#[derive(Default)]
+/// A member that answers all calls as reads, and sends as much as it may on every stream.
+#[derive(Clone, Default)]
 struct Member {
     /// Bytes that it has sent on streams, as it believes.
     flooded: Arc<AtomicUsize>,
+    /// Single calls that have come.
+    asked: Arc<AtomicUsize>,
+    /// Those that it keeps unanswered for now, if it does.
+    kept: Arc<Mutex<Option<Vec<(Bytes, Responder)>>>>,
+}
+
+impl Member {
+    /// From now on it answers no single call.
+    fn keep(&self) {
+        *self.kept.lock() = Some(Vec::new());
+    }
+
+    /// Answers those that it has kept.
+    fn answer(&self) {
+        let kept = self.kept.lock().take();
+        kept.into_iter().flatten().for_each(|(message, responder)| answer(message, responder));
+    }
+
+    /// Waits until so many calls have come.
+    async fn has_come(&self, calls: usize) {
+        while self.asked.load(Ordering::SeqCst) < calls {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+fn answer(message: Bytes, responder: Responder) {
+    let key = RangeRequest::decode(message).unwrap_or_default().key;
+    let kvs = vec![KeyValue { key, value: vec![7; VALUE_BYTES].into(), ..KeyValue::default() }];
+    let answer = RangeResponse { kvs, ..RangeResponse::default() };
+    responder.send(Ok(Reply::Whole(answer.encode_to_vec().into())));
 }
 
 impl Service for Member {
@@ -39,10 +76,12 @@ impl Service for Member {
     }
 
     fn unary(&self, _method: usize, call: Call, responder: Responder) {
-        let key = RangeRequest::decode(call.message).expect("a read").key;
-        let kvs = vec![KeyValue { key, value: vec![7; VALUE_BYTES].into(), ..KeyValue::default() }];
-        let answer = RangeResponse { kvs, ..RangeResponse::default() };
-        responder.send(Ok(Reply::Whole(answer.encode_to_vec().into())));
+        let mut kept = self.kept.lock();
+        match &mut *kept {
+            Some(kept) => kept.push((call.message, responder)),
+            None => answer(call.message, responder),
+        }
+        self.asked.fetch_add(1, Ordering::SeqCst);
     }
 
     fn stream(&self, _method: usize, _call: StreamCall) -> Result<Box<dyn StreamHandler>, Status> {
@@ -74,16 +113,19 @@ impl StreamHandler for Flood {
 struct Fixture {
     proxy: Proxy,
     held: Held,
-    flooded: Arc<AtomicUsize>,
-    _member: Server,
+    member: Member,
+    _server: Server,
 }
 
 fn fixture(namespace: &str) -> Fixture {
+    fixture_with(namespace, None, None)
+}
+
+fn fixture_with(namespace: &str, leasing: Option<Leasing>, order: Option<Order>) -> Fixture {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let endpoint = listener.local_addr().expect("bound").to_string().parse().expect("an endpoint");
     let member = Member::default();
-    let flooded = member.flooded.clone();
-    let server = Server::start(vec![listener], Arc::new(member), rpc::Options::default()).expect("a server");
+    let server = Server::start(vec![listener], Arc::new(member.clone()), rpc::Options::default()).expect("a server");
     let options = client::Options { endpoints: vec![endpoint], call_timeout: None, ..client::Options::default() };
     let upstream = Arc::new(Upstream::new(options).expect("options"));
     let held = Held::start(64 << 20).expect("a thread");
@@ -94,18 +136,18 @@ fn fixture(namespace: &str) -> Fixture {
         live: Default::default(),
         gauges: Default::default(),
         reads: Default::default(),
-        leasing: None,
+        leasing: leasing.map(Arc::new),
         has_profiles: false,
     };
     let parts = Parts {
-        order: None,
+        order: order.map(Arc::new),
         watches: watch::start(&common).expect("a thread"),
         leases: Leases::start(upstream).expect("a thread"),
         proxies: Proxies::default(),
         advertised: String::new(),
         logs_calls: false,
     };
-    Fixture { proxy: Proxy::new(common, parts), held, flooded, _member: server }
+    Fixture { proxy: Proxy::new(common, parts), held, member, _server: server }
 }
 
 impl Fixture {
@@ -196,7 +238,7 @@ async fn what_a_member_sends_to_a_client_that_does_not_read_is_claimed() {
     let (mut flooded, mut still) = (0, 0);
     while flooded == 0 || still < 20 {
         tokio::time::sleep(Duration::from_millis(20)).await;
-        let now = fixture.flooded.load(Ordering::SeqCst);
+        let now = fixture.member.flooded.load(Ordering::SeqCst);
         still = if std::mem::replace(&mut flooded, now) == now { still + 1 } else { 0 };
     }
     // The member itself has as much waiting as it lets wait for a stream, and the kernel may have some.
@@ -206,5 +248,29 @@ async fn what_a_member_sends_to_a_client_that_does_not_read_is_claimed() {
     drop(silent);
     while fixture.held_bytes() > 0 {
         tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_transaction_that_waits_is_held_as_it_is_in_memory() {
+    const OPS: usize = 10_000;
+    let fixture = fixture_with("", Some(Leasing::new("l/")), None);
+    fixture.member.keep();
+    let put = PutRequest { key: "k".into(), ..PutRequest::default() };
+    let mut success = vec![RequestOp { request: Some(Request::RequestPut(put)) }];
+    success.resize(OPS, RequestOp::default());
+    let message: Bytes = TxnRequest { success, ..TxnRequest::default() }.encode_to_vec().into();
+    assert!(message.len() < 3 * OPS);
+    let mut answer = pin!(call(TXN).unary(&fixture.proxy, message));
+    tokio::select! {
+        _ = &mut answer => panic!("nobody has answered it"),
+        () = fixture.member.has_come(1) => {}
+    }
+    let held = fixture.held_bytes();
+    assert!(held > OPS * size_of::<RequestOp>() * 2, "{held} bytes are held of {OPS} operations and their copy");
+    fixture.member.answer();
+    assert!(answer.await.is_err(), "it is not answered as a transaction is");
+    while fixture.held_bytes() > 0 {
+        tokio::task::yield_now().await;
     }
 }

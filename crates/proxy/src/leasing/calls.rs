@@ -165,8 +165,13 @@ impl Singles {
     /// Makes a write once nobody else keeps what it changes.
     pub(crate) async fn write_leased(&self, leasing: &Leasing, asked: &Asked) -> Result<Bytes, Status> {
         let is_private = asked.metadata.get("token").or(asked.metadata.get("authorization")).is_some();
-        let Some(change) = Change::of(asked.path, &asked.message, &leasing.prefix, is_private) else {
+        let Some(change) = Change::of(asked.path, &asked.message, &leasing.prefix, is_private)? else {
             return self.forward(asked).await;
+        };
+        // The call has room for its message, of which two bytes may be an operation. It may wait for others for long.
+        let _room = match change.bytes() {
+            ..=api::limits::BUDGET_FREE_BYTES => None,
+            bytes => Some(self.held.call_later(bytes, asked.client).await?),
         };
         let began = Instant::now();
         let left = || asked.timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));

@@ -1,6 +1,5 @@
 //! A write as a transaction that takes place only if nobody else keeps what it changes.
 
-use api::Message;
 use api::etcdserverpb::compare::CompareResult;
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::response_op::Response;
@@ -8,13 +7,16 @@ use api::etcdserverpb::{
     Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, ResponseHeader, TxnRequest, TxnResponse,
 };
 use api::mvccpb::KeyValue;
+use api::{Message, decode};
 use bytes::Bytes;
+use rpc::Status;
 use std::collections::BTreeSet;
 
 use super::REVOKE;
 use super::book::{Book, Range, Wrote};
 use super::claim::{created, lease_key, op, pairs, read, revoking};
 use super::mistake::Mistake;
+use crate::txn;
 
 /// Guards of one transaction. What changes more is guarded by a range that has all of it: members bound the comparisons of a transaction.
 const GUARDS_MAX: usize = 16;
@@ -61,17 +63,34 @@ pub(crate) enum Settled {
 
 impl Change {
     /// The write of a request; none if nothing is to be guarded: it changes nothing, or is for members to refuse.
-    pub(crate) fn of(path: &str, message: &Bytes, prefix: &[u8], is_private: bool) -> Option<Change> {
+    ///
+    /// # Errors
+    /// Too many operations: it cannot be guarded unread, and must not go on unguarded.
+    pub(crate) fn of(path: &str, message: &Bytes, prefix: &[u8], is_private: bool) -> Result<Option<Change>, Status> {
+        let message = message.clone();
         let request = match path {
-            "/etcdserverpb.KV/Put" => Request::RequestPut(PutRequest::decode(message.clone()).ok()?),
-            "/etcdserverpb.KV/DeleteRange" => {
-                Request::RequestDeleteRange(DeleteRangeRequest::decode(message.clone()).ok()?)
-            }
-            "/etcdserverpb.KV/Txn" => Request::RequestTxn(api::decode::txn(message.clone(), usize::MAX).ok()?),
-            _ => return None,
+            "/etcdserverpb.KV/Put" => PutRequest::decode(message).ok().map(Request::RequestPut),
+            "/etcdserverpb.KV/DeleteRange" => DeleteRangeRequest::decode(message).ok().map(Request::RequestDeleteRange),
+            "/etcdserverpb.KV/Txn" => match txn::decode(message) {
+                Ok(txn) => Some(Request::RequestTxn(txn)),
+                Err(decode::Error::TooManyOps) => return Err(api::Error::TooManyOps.into()),
+                Err(_) => None,
+            },
+            _ => None,
         };
-        let guards = guards(&request, prefix)?;
-        (!guards.is_empty()).then_some(Change { request, guards, is_private })
+        let change = request.and_then(|request| {
+            let guards = guards(&request, prefix)?;
+            (!guards.is_empty()).then_some(Change { request, guards, is_private })
+        });
+        Ok(change)
+    }
+
+    /// What it takes in memory beside its message, as long as it is tried: each try is a copy.
+    pub(crate) fn bytes(&self) -> usize {
+        match &self.request {
+            Request::RequestTxn(txn) => txn::bytes(txn).saturating_mul(2),
+            _ => 0,
+        }
     }
 
     /// What it changes, for [`Book::bar`].

@@ -21,6 +21,8 @@ mod tests;
 #[cfg(test)]
 pub(crate) use book::{BYTES_MAX, KEYS_MAX};
 pub(crate) use calls::Leasing;
+#[cfg(test)]
+pub(crate) use change::Change;
 pub(crate) use keeper::start;
 
 /// What a lease key says once its owner shall give it back.

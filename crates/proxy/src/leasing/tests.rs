@@ -155,7 +155,7 @@ impl World {
             }
             _ => ("/etcdserverpb.KV/Put", self.put().encode_to_vec().into()),
         };
-        let change = Change::of(path, &message, PREFIX, false).expect("a write");
+        let change = Change::of(path, &message, PREFIX, false).expect("read").expect("a write");
         let proxy = &mut self.proxies[who];
         proxy.last_write += 1;
         let number = proxy.last_write;
@@ -506,7 +506,7 @@ fn what_a_user_writes_is_not_kept() {
         keep(&mut book, &key, 10, 1);
         let put = PutRequest { key: key.clone(), value: "secret".into(), ..PutRequest::default() };
         let message = put.encode_to_vec().into();
-        let change = Change::of("/etcdserverpb.KV/Put", &message, PREFIX, is_private).expect("a write");
+        let change = Change::of("/etcdserverpb.KV/Put", &message, PREFIX, is_private).expect("read").expect("a write");
         let attempt = change.attempt(&mut book, PREFIX, 3);
         let range = RangeResponse { kvs: vec![pair(&key, 0)], count: 1, ..RangeResponse::default() };
         let responses = [Response::ResponsePut(PutResponse::default()), Response::ResponseRange(range)];
@@ -523,7 +523,8 @@ fn the_lease_key_of_somebody_is_not_deleted_under_it() {
     let guarded = |key: &'static str| {
         let delete = DeleteRangeRequest { key: key.into(), ..DeleteRangeRequest::default() };
         let message = delete.encode_to_vec().into();
-        let change = Change::of("/etcdserverpb.KV/DeleteRange", &message, PREFIX, false).expect("a write");
+        let change =
+            Change::of("/etcdserverpb.KV/DeleteRange", &message, PREFIX, false).expect("read").expect("a write");
         let attempt = change.attempt(&mut serving(), PREFIX, 3);
         attempt.txn.compare.iter().map(|compare| compare.key.clone()).collect::<Vec<_>>()
     };
