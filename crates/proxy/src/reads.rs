@@ -47,6 +47,13 @@ pub(crate) enum Written {
     Everything,
 }
 
+impl Written {
+    /// Whether it certainly changes nothing.
+    pub(crate) fn is_nothing(&self) -> bool {
+        matches!(self, Written::Keys(slots) if slots.is_empty())
+    }
+}
+
 #[derive(Debug)]
 struct Kept {
     answer: Bytes,
@@ -151,7 +158,7 @@ impl Reads {
 
     /// Something is, or has been, written. Called before it is asked for, and after it is answered.
     pub(crate) fn wrote(&self, written: &Written) {
-        if matches!(written, Written::Keys(slots) if slots.is_empty()) {
+        if written.is_nothing() {
             return;
         }
         self.all.fetch_add(1, Ordering::SeqCst);

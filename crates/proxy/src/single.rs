@@ -100,11 +100,13 @@ impl Singles {
     }
 
     async fn write(&self, asked: &Asked) -> Result<Bytes, Status> {
-        if let (Some(order), None, TXN) = (&self.order, &self.leasing, asked.path) {
-            // One that writes is always newer than everything shown before.
+        let written = self.reads.writes(asked.path, &asked.message);
+        if let (Some(order), None, TXN) = (&self.order, &self.leasing, asked.path)
+            && written.is_nothing()
+        {
+            // It reads. One that may write is made once, however old its answer is: members may have gone back.
             return order.keep(self.upstream.members(), || self.forward(asked)).await;
         }
-        let written = self.reads.writes(asked.path, &asked.message);
         let leasing = self.leasing.as_deref().filter(|_| asked.path.starts_with(AUTH));
         // Also afterwards, even if its client does not wait for the answer.
         let after = After { reads: &self.reads, written, leasing };

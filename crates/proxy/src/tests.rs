@@ -2,7 +2,7 @@
 
 use api::Message as _;
 use api::etcdserverpb::request_op::Request;
-use api::etcdserverpb::{PutRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest};
+use api::etcdserverpb::{DeleteRangeRequest, PutRequest, RangeRequest, RangeResponse, RequestOp, TxnRequest};
 use api::mvccpb::KeyValue;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -273,4 +273,28 @@ async fn a_transaction_that_waits_is_held_as_it_is_in_memory() {
     while fixture.held_bytes() > 0 {
         tokio::task::yield_now().await;
     }
+}
+
+#[tokio::test]
+async fn a_transaction_that_may_write_is_made_once_however_old_its_answer_is() {
+    let order = Order::default();
+    // The member's answers have revision 0.
+    order.shows_revision(100);
+    let fixture = fixture_with("", None, Some(order));
+    let asked = async |request: Request| {
+        let before = fixture.member.asked.load(Ordering::SeqCst);
+        let inner = TxnRequest { failure: vec![RequestOp { request: Some(request) }], ..TxnRequest::default() };
+        let success = vec![RequestOp { request: Some(Request::RequestTxn(inner)) }];
+        let message = TxnRequest { success, ..TxnRequest::default() }.encode_to_vec();
+        let answer = call(TXN).unary(&fixture.proxy, message.into()).await;
+        (fixture.member.asked.load(Ordering::SeqCst) - before, answer.is_ok())
+    };
+    let (key, range_end) = (Bytes::from("a"), Bytes::from("b"));
+    let put = PutRequest { key: key.clone(), ..PutRequest::default() };
+    assert_eq!(asked(Request::RequestPut(put)).await, (1, true));
+    let delete = DeleteRangeRequest { key: key.clone(), ..DeleteRangeRequest::default() };
+    assert_eq!(asked(Request::RequestDeleteRange(delete.clone())).await, (1, true));
+    assert_eq!(asked(Request::RequestDeleteRange(DeleteRangeRequest { range_end, ..delete })).await, (1, true));
+    let range = RangeRequest { key, ..RangeRequest::default() };
+    assert_eq!(asked(Request::RequestRange(range)).await, (5, false), "reads must not go back");
 }
