@@ -58,6 +58,7 @@ impl Written {
 struct Kept {
     answer: Bytes,
     stamp: Stamp,
+    /// When it was asked for: it may be as old.
     since: Instant,
 }
 
@@ -65,6 +66,7 @@ struct Kept {
 #[derive(Debug)]
 struct Flight {
     stamp: Stamp,
+    began: Instant,
     tell: Arc<watch::Sender<Told>>,
 }
 
@@ -89,6 +91,9 @@ pub(crate) struct Reads {
     /// Reads that were answered without asking a member, and those for which one was asked.
     pub(crate) hits: AtomicU64,
     pub(crate) misses: AtomicU64,
+    /// How far its clock is ahead.
+    #[cfg(test)]
+    ahead: Mutex<Duration>,
 }
 
 impl Default for Reads {
@@ -101,6 +106,8 @@ impl Default for Reads {
             all: AtomicU64::new(0),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
+            #[cfg(test)]
+            ahead: Mutex::default(),
         }
     }
 }
@@ -122,15 +129,17 @@ impl Reads {
     {
         let key: Key = (identity, message);
         loop {
-            let stamp = self.stamp(request);
+            let (stamp, now) = (self.stamp(request), self.now());
+            let is_young = |since: Instant| now.saturating_duration_since(since) < AGE_MAX;
             let mut told = {
                 let mut state = self.state.lock();
-                let kept = state.kept.get(&key).filter(|kept| kept.stamp == stamp && kept.since.elapsed() < AGE_MAX);
+                let kept = state.kept.get(&key).filter(|kept| kept.stamp == stamp && is_young(kept.since));
                 if let Some(kept) = kept {
                     self.hits.fetch_add(1, Ordering::Relaxed);
                     return Ok(kept.answer.clone());
                 }
-                match state.flights.get(&key).filter(|flight| flight.stamp == stamp) {
+                // One that has been under way for longer may be with a member that answers nothing any more.
+                match state.flights.get(&key).filter(|flight| flight.stamp == stamp && is_young(flight.began)) {
                     Some(flight) => {
                         self.hits.fetch_add(1, Ordering::Relaxed);
                         flight.tell.subscribe()
@@ -139,9 +148,10 @@ impl Reads {
                         self.misses.fetch_add(1, Ordering::Relaxed);
                         let (tell, told) = watch::channel(None);
                         let tell = Arc::new(tell);
-                        let flight = Flight { stamp, tell: tell.clone() };
+                        let flight = Flight { stamp, began: now, tell: tell.clone() };
                         state.flights.insert(key.clone(), flight);
-                        let leg = Leg { reads: self.clone(), key: key.clone(), tell, request: request.clone(), stamp };
+                        let (reads, key, request) = (self.clone(), key.clone(), request.clone());
+                        let leg = Leg { reads, key, tell, request, stamp, began: now };
                         tokio::spawn(Contained::new(leg.fly(ask())));
                         told
                     }
@@ -219,6 +229,13 @@ impl Reads {
         Stamp(of_key, self.ranges.load(Ordering::SeqCst))
     }
 
+    fn now(&self) -> Instant {
+        let now = Instant::now();
+        #[cfg(test)]
+        let now = now + *self.ahead.lock();
+        now
+    }
+
     /// Answers that are kept.
     pub(crate) fn kept(&self) -> usize {
         self.state.lock().kept.len()
@@ -226,12 +243,15 @@ impl Reads {
 }
 
 impl State {
-    fn keep(&mut self, key: Key, answer: &Bytes, stamp: Stamp) {
-        if answer.len() > ANSWER_BYTES_MAX {
+    /// Keeps an answer that was asked for at `since`.
+    fn keep(&mut self, key: Key, answer: &Bytes, stamp: Stamp, since: Instant) {
+        // An earlier question may be answered later.
+        let has_newer = || self.kept.get(&key).is_some_and(|kept| kept.since > since);
+        if answer.len() > ANSWER_BYTES_MAX || has_newer() {
             return;
         }
         // A copy: the answer may hold a claim of the client that got it first.
-        let kept = Kept { answer: Bytes::copy_from_slice(answer), stamp, since: Instant::now() };
+        let kept = Kept { answer: Bytes::copy_from_slice(answer), stamp, since };
         let bytes = cost(&key, &kept);
         match self.kept.insert(key.clone(), kept) {
             Some(before) => self.bytes = self.bytes.saturating_sub(cost(&key, &before)),
@@ -260,6 +280,7 @@ struct Leg {
     tell: Arc<watch::Sender<Told>>,
     request: RangeRequest,
     stamp: Stamp,
+    began: Instant,
 }
 
 impl Leg {
@@ -271,7 +292,7 @@ impl Leg {
         if let Ok(answer) = &answer
             && self.reads.stamp(&self.request) == self.stamp
         {
-            self.reads.state.lock().keep(self.key.clone(), answer, self.stamp);
+            self.reads.state.lock().keep(self.key.clone(), answer, self.stamp, self.began);
         }
         self.tell.send_replace(Some(answer));
     }
@@ -439,6 +460,42 @@ mod tests {
         assert_eq!(read(&reads, token("x"), &request, &member).await, "1");
     }
 
+    /// As with a member that hangs.
+    #[tokio::test]
+    async fn a_read_that_has_been_under_way_for_long_is_not_joined() {
+        let (reads, member) = (Arc::new(Reads::default()), Member::new(false));
+        let request = range("a", "");
+        let asked = || member.asked.load(Ordering::SeqCst);
+        let mut first = Box::pin(read(&reads, token("x"), &request, &member));
+        assert!(futures_now(&mut first).await.is_none());
+        *reads.ahead.lock() = Duration::from_secs(2);
+        let mut second = Box::pin(read(&reads, token("x"), &request, &member));
+        assert!(futures_now(&mut second).await.is_none());
+        assert_eq!(asked(), 2);
+        *reads.ahead.lock() = Duration::from_millis(2_900);
+        let mut third = Box::pin(read(&reads, token("x"), &request, &member));
+        assert!(futures_now(&mut third).await.is_none());
+        assert_eq!(asked(), 2, "it joins the second");
+        member.gate.add_permits(2);
+        assert_eq!((first.await, second.await, third.await), ("0".into(), "1".into(), "1".into()));
+        // It counts from the question how old an answer is.
+        assert_eq!(read(&reads, token("x"), &request, &member).await, "1");
+        *reads.ahead.lock() = Duration::from_millis(3_100);
+        member.gate.add_permits(1);
+        assert_eq!(read(&reads, token("x"), &request, &member).await, "2");
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_comes_late_takes_the_place_of_no_newer_one() {
+        let (reads, key) = (Reads::default(), (token("x"), Bytes::from("a")));
+        let now = reads.now();
+        let mut state = reads.state.lock();
+        for (answer, since) in [("new", now + Duration::from_secs(1)), ("old", now)] {
+            state.keep(key.clone(), &answer.into(), Stamp(0, 0), since);
+        }
+        assert_eq!(state.kept[&key].answer, "new");
+    }
+
     #[tokio::test]
     async fn what_is_kept_is_bounded() {
         let (reads, member) = (Arc::new(Reads::default()), Member::new(true));
@@ -447,15 +504,16 @@ mod tests {
             read(&reads, token("x"), &request, &member).await;
         }
         assert_eq!(reads.kept(), 900);
+        let now = reads.now();
         let mut state = reads.state.lock();
         for number in 0..5_000_u32 {
             let answer = Bytes::from(vec![0; 100]);
-            state.keep((token("x"), number.to_be_bytes().to_vec().into()), &answer, Stamp(0, 0));
+            state.keep((token("x"), number.to_be_bytes().to_vec().into()), &answer, Stamp(0, 0), now);
         }
         assert_eq!((state.kept.len(), state.order.len()), (KEPT_MAX, KEPT_MAX));
         for number in 0..100_u32 {
             let answer = Bytes::from(vec![0; 1 << 20]);
-            state.keep((token("x"), number.to_be_bytes().to_vec().into()), &answer, Stamp(0, 0));
+            state.keep((token("x"), number.to_be_bytes().to_vec().into()), &answer, Stamp(0, 0), now);
         }
         let bytes: usize = state.kept.iter().map(|(key, kept)| cost(key, kept)).sum();
         assert!(bytes == state.bytes && bytes <= KEPT_BYTES_MAX && state.kept.len() == state.order.len());
