@@ -458,9 +458,23 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHan
     std::thread::Builder::new().name(name.into()).spawn(body)
 }
 
-/// Request ids never repeat over restarts and members: two bytes of the member's id, then the time, then a counter.
+/// Bits of a request id below those of the member's id.
+const REQUEST_TIME_BITS: u32 = 48;
+
+/// Request ids must not repeat over restarts and members, since the waiter of an entry is found by its id alone. As in etcd's they begin with two
+/// bytes of the member's id; then comes the time in 256ths of a millisecond, from where they are counted up. The time is shifted by a hash of the
+/// whole id: members that agree in the two bytes and were started together would otherwise count up through the same numbers.
 fn first_request_id(member_id: u64, since_epoch: Duration) -> u64 {
-    member_id << 48 | (since_epoch.as_millis() as u64 & 0xff_ffff_ffff) << 8
+    let time = (since_epoch.as_millis() as u64) << 8;
+    let shifted = time.wrapping_add(spread(member_id)) & ((1 << REQUEST_TIME_BITS) - 1);
+    member_id << REQUEST_TIME_BITS | shifted
+}
+
+/// The last steps of splitmix64: ids that differ in one bit lead to numbers that have nothing in common.
+fn spread(id: u64) -> u64 {
+    let id = (id ^ (id >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let id = (id ^ (id >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    id ^ (id >> 31)
 }
 
 /// Keeps the next segment of both logs ready, so that no write waits for space to be allocated, and has the commit index of an idle
@@ -488,5 +502,26 @@ fn prepare_spares(node: &Arc<Node>, log: &wal::Spare, store: &store::log::Spare)
             std::thread::sleep(Duration::from_secs(1));
         }
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_that_start_together_give_out_other_request_ids() {
+        // More than a member proposes in a day.
+        const APART: u64 = 1 << 33;
+        let since_epoch = Duration::from_millis(1_795_000_000_000);
+        let firsts: Vec<_> = (0..64).map(|high| first_request_id(high << 16 | 0xbeef, since_epoch)).collect();
+        for (at, first) in firsts.iter().enumerate() {
+            assert_eq!(first >> 48, 0xbeef);
+            for other in &firsts[..at] {
+                assert!(first.abs_diff(*other) > APART, "{first:x} and {other:x}");
+            }
+        }
+        let again = first_request_id(0xbeef, since_epoch + Duration::from_millis(1));
+        assert_eq!(again - firsts[0], 256, "a later start goes on behind");
     }
 }
