@@ -71,6 +71,18 @@ impl Held {
         self.0.long_answer(client)
     }
 
+    /// An answer that is in memory already, once more for this client.
+    ///
+    /// # Errors
+    /// Too many requests: there is no room.
+    pub(crate) fn again(&self, answer: Bytes, client: Address) -> Result<Bytes, Status> {
+        let claim = self.answer(answer.len(), answer.len(), client)?;
+        Ok(match claim {
+            Some(claim) => claim.hold(answer),
+            None => answer,
+        })
+    }
+
     /// Room for answers to a client: they are not taken in before there is any.
     pub(crate) fn answers(&self, client: Address) -> Room {
         let held = self.clone();
@@ -80,16 +92,18 @@ impl Held {
         })
     }
 
-    /// Room for an answer that is written anew for its client: twice as much, as long as both are there. The second takes what is claimed.
-    pub(crate) fn rewritten(&self, client: Address) -> (Room, Kept) {
+    /// Room for an answer whose claim is kept apart, of so many copies of it. One that is written anew for its client is there twice for a
+    /// while.
+    pub(crate) fn apart(&self, copies: usize, client: Address) -> (Room, Kept) {
         let (held, kept) = (self.clone(), Kept::default());
         let keep = kept.clone();
         let room: Room = Arc::new(move |bytes| {
-            let claim = held.answer(bytes, bytes.saturating_mul(2), client)?;
+            let claim = held.answer(bytes, bytes.saturating_mul(copies), client);
+            let claim = claim.inspect_err(|_| keep.0.lock().was_refused = true)?;
             let keep = keep.clone();
             Ok(claim.map(|claim| {
                 Box::new(move |message| {
-                    *keep.0.lock() = Some(claim);
+                    keep.0.lock().claim = Some(claim);
                     message
                 }) as Hold
             }))
@@ -125,14 +139,25 @@ impl Held {
     }
 }
 
-/// The claim of an answer that is being written anew.
+/// The claim of an answer, apart from it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Kept(Arc<Mutex<Option<Claim>>>);
+pub(crate) struct Kept(Arc<Mutex<Apart>>);
+
+#[derive(Debug, Default)]
+struct Apart {
+    claim: Option<Claim>,
+    was_refused: bool,
+}
 
 impl Kept {
-    /// The answer as its client gets it, with what of the claim it takes.
+    /// Whether there was no room.
+    pub(crate) fn was_refused(&self) -> bool {
+        self.0.lock().was_refused
+    }
+
+    /// The answer with what of the claim it takes.
     pub(crate) fn hold(&self, message: Bytes) -> Bytes {
-        match self.0.lock().take() {
+        match self.0.lock().claim.take() {
             Some(mut claim) => {
                 // Less is always granted; it is no longer than it was.
                 claim.resize(message.len().min(claim.bytes() as usize) as u64);
@@ -216,7 +241,7 @@ mod tests {
     fn answers_that_are_written_anew_are_held_until_they_are_gone() {
         let held = Held::start(4 << 20).expect("a thread");
         let bytes = |held: &Held| held.usage().map(|pool| pool.held_bytes).sum::<u64>();
-        let (room, kept) = held.rewritten(client(1));
+        let (room, kept) = held.apart(2, client(1));
         let hold = room(200 << 10).expect("room").expect("a claim");
         let message = hold(Bytes::from(vec![0; 200 << 10]));
         assert_eq!(bytes(&held), 400 << 10, "there are two of it");

@@ -32,7 +32,24 @@ const SLOTS: usize = 1_024;
 
 /// Who asks what.
 type Key = (Identity, Bytes);
-type Told = Option<Result<Bytes, Status>>;
+type Told = Option<Result<Bytes, Failure>>;
+
+/// Why a read was not answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) status: Status,
+    /// The client that asked has no room for the answer. Others may have.
+    pub(crate) is_own: bool,
+}
+
+/// The answer to a read.
+#[derive(Debug)]
+pub(crate) enum Given<C> {
+    /// It may be for others, too, and is nobody's yet.
+    Shared(Bytes),
+    /// It was asked for alone, with this claim.
+    Own(Bytes, C),
+}
 
 /// What may have changed what a read says: equal stamps of the same read mean that nothing did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,36 +130,38 @@ impl Default for Reads {
 }
 
 impl Reads {
-    /// Answers a read, with what `ask` brings if nothing that is known will do. `message` is the request.
+    /// Answers a read, with what `ask` brings if nothing that is known will do. `message` is the request. The claim that `ask` brings is held
+    /// until its answer is told: then it is for each that gets it to claim it.
     ///
     /// # Errors
     /// What the member says.
-    pub(crate) async fn answer<F>(
+    pub(crate) async fn answer<F, C>(
         self: &Arc<Reads>,
         identity: Identity,
         message: Bytes,
         request: &RangeRequest,
         ask: impl Fn() -> F,
-    ) -> Result<Bytes, Status>
+    ) -> Result<Given<C>, Status>
     where
-        F: Future<Output = Result<Bytes, Status>> + Send + 'static,
+        F: Future<Output = Result<(Bytes, C), Failure>> + Send + 'static,
+        C: Send + 'static,
     {
         let key: Key = (identity, message);
         loop {
             let (stamp, now) = (self.stamp(request), self.now());
             let is_young = |since: Instant| now.saturating_duration_since(since) < AGE_MAX;
-            let mut told = {
+            let (mut told, is_joined) = {
                 let mut state = self.state.lock();
                 let kept = state.kept.get(&key).filter(|kept| kept.stamp == stamp && is_young(kept.since));
                 if let Some(kept) = kept {
                     self.hits.fetch_add(1, Ordering::Relaxed);
-                    return Ok(kept.answer.clone());
+                    return Ok(Given::Shared(kept.answer.clone()));
                 }
                 // One that has been under way for longer may be with a member that answers nothing any more.
                 match state.flights.get(&key).filter(|flight| flight.stamp == stamp && is_young(flight.began)) {
                     Some(flight) => {
                         self.hits.fetch_add(1, Ordering::Relaxed);
-                        flight.tell.subscribe()
+                        (flight.tell.subscribe(), true)
                     }
                     None => {
                         self.misses.fetch_add(1, Ordering::Relaxed);
@@ -153,15 +172,21 @@ impl Reads {
                         let (reads, key, request) = (self.clone(), key.clone(), request.clone());
                         let leg = Leg { reads, key, tell, request, stamp, began: now };
                         tokio::spawn(Contained::new(leg.fly(ask())));
-                        told
+                        (told, false)
                     }
                 }
             };
             // One that nobody waited for at one moment was given up.
-            if let Ok(answer) = told.wait_for(Option::is_some).await
-                && let Some(answer) = answer.clone()
-            {
-                return answer;
+            let answer = told.wait_for(Option::is_some).await.ok().and_then(|answer| answer.clone());
+            match answer {
+                Some(Ok(answer)) => return Ok(Given::Shared(answer)),
+                Some(Err(failure)) if is_joined && failure.is_own => {
+                    self.misses.fetch_add(1, Ordering::Relaxed);
+                    let (answer, claim) = ask().await.map_err(|failure| failure.status)?;
+                    return Ok(Given::Own(answer, claim));
+                }
+                Some(Err(failure)) => return Err(failure.status),
+                None => {}
             }
         }
     }
@@ -250,7 +275,7 @@ impl State {
         if answer.len() > ANSWER_BYTES_MAX || has_newer() {
             return;
         }
-        // A copy: the answer may hold a claim of the client that got it first.
+        // A copy: the answer may be a part of something larger.
         let kept = Kept { answer: Bytes::copy_from_slice(answer), stamp, since };
         let bytes = cost(&key, &kept);
         match self.kept.insert(key.clone(), kept) {
@@ -284,11 +309,15 @@ struct Leg {
 }
 
 impl Leg {
-    async fn fly(self, ask: impl Future<Output = Result<Bytes, Status>>) {
+    async fn fly<C>(self, ask: impl Future<Output = Result<(Bytes, C), Failure>>) {
         let answer = tokio::select! {
-            answer = ask => answer.map_err(|status| Status::new(status.code, status.message)),
+            answer = ask => answer,
             () = self.tell.closed() => return,
         };
+        // The claim ends here: before anybody claims the answer anew.
+        let answer = answer
+            .map(|(answer, _)| answer)
+            .map_err(|Failure { status, is_own }| Failure { status: Status::new(status.code, status.message), is_own });
         if let Ok(answer) = &answer
             && self.reads.stamp(&self.request) == self.stamp
         {
@@ -308,7 +337,8 @@ impl Drop for Leg {
         drop(state);
         self.tell.send_if_modified(|told| {
             let is_new = told.is_none();
-            told.get_or_insert_with(|| Err(Status::new(Code::Unavailable, "the read was given up")));
+            let status = Status::new(Code::Unavailable, "the read was given up");
+            told.get_or_insert(Err(Failure { status, is_own: false }));
             is_new
         });
     }
@@ -331,14 +361,16 @@ mod tests {
             Member { asked: Arc::default(), gate: Arc::new(Semaphore::new(if is_open { 1_000 } else { 0 })) }
         }
 
-        fn ask(&self) -> impl Fn() -> std::pin::Pin<Box<dyn Future<Output = Result<Bytes, Status>> + Send>> + use<> {
+        fn ask(
+            &self,
+        ) -> impl Fn() -> std::pin::Pin<Box<dyn Future<Output = Result<(Bytes, ()), Failure>> + Send>> + use<> {
             let (asked, gate) = (self.asked.clone(), self.gate.clone());
             move || {
                 let (asked, gate) = (asked.clone(), gate.clone());
                 Box::pin(async move {
                     let number = asked.fetch_add(1, Ordering::SeqCst);
                     gate.acquire().await.expect("open").forget();
-                    Ok(Bytes::from(number.to_string()))
+                    Ok((Bytes::from(number.to_string()), ()))
                 })
             }
         }
@@ -354,7 +386,8 @@ mod tests {
 
     async fn read(reads: &Arc<Reads>, token: Identity, request: &RangeRequest, member: &Member) -> String {
         let answer = reads.answer(token, request.encode_to_vec().into(), request, member.ask()).await;
-        String::from_utf8_lossy(&answer.expect("an answer")).into_owned()
+        let Ok(Given::Shared(answer)) = answer else { panic!("{answer:?}") };
+        String::from_utf8_lossy(&answer).into_owned()
     }
 
     #[tokio::test]

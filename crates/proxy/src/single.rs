@@ -4,6 +4,7 @@ use api::Message as _;
 use api::etcdserverpb::RangeRequest;
 use budget::Claim;
 use bytes::Bytes;
+use rpc::client::Room;
 use rpc::{Address, Metadata, Status};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::leasing::Leasing;
 use crate::methods::Way;
 use crate::namespace::Namespace;
 use crate::order::{Order, revision_of};
-use crate::reads::{Reads, Written};
+use crate::reads::{Failure, Given, Reads, Written};
 use crate::upstream::{Upstream, tell_unreached};
 
 /// A call as its client has made it.
@@ -94,9 +95,19 @@ impl Singles {
         let asked = Arc::new(Asked { timeout: None, ..asked });
         let ask = || {
             let (singles, asked) = (self.clone(), asked.clone());
-            async move { singles.forward(&asked).await }
+            async move {
+                let (room, kept) = singles.room(&asked);
+                match singles.ask_within(&room, &asked, asked.path, asked.message.clone(), None, true).await {
+                    Ok(answer) => Ok((answer, kept)),
+                    Err(status) => Err(Failure { status, is_own: kept.was_refused() }),
+                }
+            }
         };
-        reads.answer(identity, message, &request, ask).await
+        match reads.answer(identity, message, &request, ask).await? {
+            // Others may have it too: each on its own account.
+            Given::Shared(answer) => self.held.again(answer, asked.client),
+            Given::Own(answer, kept) => Ok(kept.hold(answer)),
+        }
     }
 
     async fn write(&self, asked: &Asked) -> Result<Bytes, Status> {
@@ -136,20 +147,40 @@ impl Singles {
         timeout: Option<Duration>,
         is_read: bool,
     ) -> Result<Bytes, Status> {
+        let (room, kept) = self.room(asked);
+        Ok(kept.hold(self.ask_within(&room, asked, path, message, timeout, is_read).await?))
+    }
+
+    /// Whether a member is asked about other keys than the client.
+    fn is_rewritten(&self, asked: &Asked) -> bool {
+        matches!(asked.way, Way::KeysRead | Way::KeysWrite) && !self.namespace.is_empty()
+    }
+
+    /// Room for the answer to a call, and its claim. One that is written anew is there twice meanwhile.
+    fn room(&self, asked: &Asked) -> (Room, Kept) {
+        self.held.apart(if self.is_rewritten(asked) { 2 } else { 1 }, asked.client)
+    }
+
+    /// The same as [`Singles::ask`], with a claim that is kept apart from the answer.
+    async fn ask_within(
+        &self,
+        room: &Room,
+        asked: &Asked,
+        path: &'static str,
+        message: Bytes,
+        timeout: Option<Duration>,
+        is_read: bool,
+    ) -> Result<Bytes, Status> {
         let has_keys = matches!(asked.way, Way::KeysRead | Way::KeysWrite);
-        let is_rewritten = has_keys && !self.namespace.is_empty();
+        let is_rewritten = self.is_rewritten(asked);
         let message = if is_rewritten { self.namespace.request(path, message)? } else { message };
-        let (room, kept) = match is_rewritten {
-            true => self.held.rewritten(asked.client),
-            false => (self.held.answers(asked.client), Kept::default()),
-        };
         let upstream = self.upstream.client()?;
-        let answer = upstream.forward(path, &asked.metadata, message, timeout, is_read, Some(&room)).await;
+        let answer = upstream.forward(path, &asked.metadata, message, timeout, is_read, Some(room)).await;
         let answer = answer.inspect_err(tell_unreached)?;
         if let (Some(leasing), true) = (&self.leasing, has_keys) {
             leasing.saw(revision_of(&answer));
         }
-        if is_rewritten { Ok(kept.hold(self.namespace.response(path, answer)?)) } else { Ok(answer) }
+        if is_rewritten { self.namespace.response(path, answer) } else { Ok(answer) }
     }
 }
 

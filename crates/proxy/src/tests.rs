@@ -22,6 +22,7 @@ use crate::leasing::Leasing;
 use crate::methods::METHODS;
 use crate::namespace::Namespace;
 use crate::order::Order;
+use crate::reads::Reads;
 use crate::service::{Common, Parts, Proxy};
 use crate::single::TXN;
 use crate::upkeep::Proxies;
@@ -113,6 +114,7 @@ impl StreamHandler for Flood {
 struct Fixture {
     proxy: Proxy,
     held: Held,
+    reads: Arc<Reads>,
     member: Member,
     _server: Server,
 }
@@ -129,13 +131,14 @@ fn fixture_with(namespace: &str, leasing: Option<Leasing>, order: Option<Order>)
     let options = client::Options { endpoints: vec![endpoint], call_timeout: None, ..client::Options::default() };
     let upstream = Arc::new(Upstream::new(options).expect("options"));
     let held = Held::start(64 << 20).expect("a thread");
+    let reads = Arc::new(Reads::default());
     let common = Common {
         upstream: upstream.clone(),
         namespace: Namespace::new(namespace),
         held: held.clone(),
         live: Default::default(),
         gauges: Default::default(),
-        reads: Default::default(),
+        reads: reads.clone(),
         leasing: leasing.map(Arc::new),
         has_profiles: false,
     };
@@ -147,7 +150,7 @@ fn fixture_with(namespace: &str, leasing: Option<Leasing>, order: Option<Order>)
         advertised: String::new(),
         logs_calls: false,
     };
-    Fixture { proxy: Proxy::new(common, parts), held, member, _server: server }
+    Fixture { proxy: Proxy::new(common, parts), held, reads, member, _server: server }
 }
 
 impl Fixture {
@@ -297,4 +300,70 @@ async fn a_transaction_that_may_write_is_made_once_however_old_its_answer_is() {
     assert_eq!(asked(Request::RequestDeleteRange(DeleteRangeRequest { range_end, ..delete })).await, (1, true));
     let range = RangeRequest { key, ..RangeRequest::default() };
     assert_eq!(asked(Request::RequestRange(range)).await, (5, false), "reads must not go back");
+}
+
+/// Has the first client read something, and the second one the same while that is under way.
+async fn read_at_once(fixture: &Fixture, key: Bytes, clients: [Address; 2]) -> [Result<Bytes, String>; 2] {
+    let (asked, hits) = (fixture.member.asked.load(Ordering::SeqCst), fixture.reads.hits.load(Ordering::SeqCst));
+    let message = RangeRequest { key, serializable: true, ..RangeRequest::default() }.encode_to_vec();
+    let read = async |client: Address| {
+        let mut call = call("/etcdserverpb.KV/Range");
+        call.peer = Peer::unknown(client);
+        match call.unary(&fixture.proxy, message.clone().into()).await {
+            Ok(Reply::Whole(answer)) => Ok(answer),
+            Ok(_) => panic!("no whole answer"),
+            Err(status) => Err(status.message.into_owned()),
+        }
+    };
+    fixture.member.keep();
+    let (first, second) = tokio::join!(read(clients[0]), async {
+        fixture.member.has_come(asked + 1).await;
+        let joined = async {
+            while fixture.reads.hits.load(Ordering::SeqCst) == hits {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            fixture.member.answer();
+        };
+        tokio::join!(read(clients[1]), joined).0
+    });
+    [first, second]
+}
+
+#[tokio::test]
+async fn an_answer_that_is_shared_is_on_the_account_of_each_that_has_not_read_it() {
+    for namespace in ["", "ns/"] {
+        let fixture = fixture(namespace);
+        let client = |host: u8| Address::Tcp(([10, 0, 0, host], 1).into());
+        let mut unread = Vec::new();
+        // More than one client may hold.
+        for number in 0..20_u8 {
+            let key = vec![b'a' + number].into();
+            let [first, second] = read_at_once(&fixture, key, [client(1), client(10 + number)]).await;
+            assert!(first.is_ok(), "{number}: {first:?}");
+            unread.push(second.expect("it has read nothing else"));
+        }
+        let held = fixture.held_bytes();
+        assert!(held >= 20 * VALUE_BYTES, "{held}");
+        // One that is answered from memory has it on its account as well.
+        let message = RangeRequest { key: vec![b'a' + 19].into(), serializable: true, ..RangeRequest::default() };
+        let asked = fixture.member.asked.load(Ordering::SeqCst);
+        let again = call("/etcdserverpb.KV/Range").unary(&fixture.proxy, message.encode_to_vec().into()).await;
+        assert_eq!((again.is_ok(), fixture.member.asked.load(Ordering::SeqCst)), (true, asked));
+        assert!(fixture.held_bytes() >= held + VALUE_BYTES, "{held}");
+        drop((unread, again));
+        while fixture.held_bytes() > 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_joins_a_read_is_not_refused_for_want_of_room_of_the_first() {
+    let fixture = fixture("");
+    let client = |host: u8| Address::Tcp(([10, 0, 0, host], 1).into());
+    let _share = fixture.held.answers(client(1))(8 << 20).expect("room").expect("a claim");
+    let [first, second] = read_at_once(&fixture, "a".into(), [client(1), client(2)]).await;
+    assert_eq!(first.map(drop), Err(api::Error::TooManyRequests.message().to_string()));
+    assert!(second.is_ok(), "{second:?}");
+    assert_eq!(fixture.member.asked.load(Ordering::SeqCst), 2, "it asks for itself");
 }
