@@ -130,3 +130,31 @@ pub(super) fn forget_and_wait(node: &Arc<Node>, lease: i64, term: u64) -> Result
     noted.is_taken_back(node);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_support::Rig;
+    use api::etcdserverpb::{LeaseGrantRequest, LeaseGrantResponse};
+
+    #[test]
+    fn a_checkpoint_is_taken_back_only_in_the_term_of_the_renewal() {
+        let rig = Rig::start(&[]);
+        let node = rig.node();
+        let grant = LeaseGrantRequest { id: 7, ttl: 600 };
+        let _: LeaseGrantResponse = rig.call("/etcdserverpb.Lease/LeaseGrant", None, &grant).expect("granted");
+        let told = propose(node, &[7]).expect("it leads");
+        assert_eq!(publish::wait(node, &told), Ok(()));
+        let is_noted = || node.store.leases().get(7).is_some_and(|lease| is_noted(&lease));
+        assert!(is_noted());
+        // A leader of a later term has taken the lease over with the time of the checkpoint.
+        let term = node.status.term();
+        assert_eq!(forget_and_wait(node, 7, term - 1), Err(Error::NotPrimaryLessor));
+        let (done, told) = std::sync::mpsc::channel();
+        forget(node, &[7], term - 1, move |forgotten| done.send(forgotten).expect("the test waits"));
+        assert_eq!(told.recv(), Ok(Err(Error::NotPrimaryLessor)));
+        assert!(is_noted());
+        assert_eq!(forget_and_wait(node, 7, term), Ok(()));
+        assert!(!is_noted());
+    }
+}
