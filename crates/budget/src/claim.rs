@@ -78,6 +78,15 @@ impl Claim {
         true
     }
 
+    /// Cuts a claim of `bytes` off this one, or of all that it has if that is less: together they are what it was.
+    pub fn split(&mut self, bytes: u64) -> Claim {
+        let bytes = bytes.min(self.bytes);
+        let noted = bytes.min(self.noted);
+        self.bytes = self.bytes.saturating_sub(bytes);
+        self.noted = self.noted.saturating_sub(noted);
+        Claim::new(self.budget.clone(), self.pool, bytes, self.client, noted)
+    }
+
     /// The same bytes, which hold the claim until the last reference to them is gone.
     pub fn hold(self, bytes: Bytes) -> Bytes {
         Bytes::from_owner(Held { bytes, _claim: self })

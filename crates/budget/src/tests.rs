@@ -53,6 +53,27 @@ fn bytes_hold_their_claim_until_the_last_of_them_is_gone() {
 }
 
 #[test]
+fn parts_of_a_claim_are_released_one_by_one() {
+    let budget = Budget::new(64 * MIB, FOREVER);
+    let client = client(1, 1).expect("an address");
+    let mut claim = budget.long_answer(client);
+    // Long answers have half of the budget, and a connection that has more than one claim a quarter of that.
+    let share = 8 * MIB;
+    assert!(claim.resize(share));
+    let part = claim.split(share / 2);
+    assert_eq!((claim.bytes(), part.bytes(), budget.held(Pool::Long)), (share / 2, share / 2, share));
+    let mut other = budget.long_answer(client);
+    assert!(!other.resize(1), "both parts are on its account");
+    let held = part.hold(vec![7; 10].into());
+    drop(claim);
+    assert!(budget.held(Pool::Long) == share / 2 && !other.resize(share) && other.resize(share / 2));
+    drop(held);
+    assert!(budget.held(Pool::Long) == share / 2 && other.resize(share));
+    let all = other.split(u64::MAX);
+    assert_eq!((other.bytes(), all.bytes()), (0, share));
+}
+
+#[test]
 fn pools_are_bounds_and_do_not_take_from_each_other() {
     let budget = Budget::new(64 * MIB, FOREVER);
     for (pool, part) in [(Pool::Short, 16), (Pool::Requests, 16), (Pool::Long, 32)] {

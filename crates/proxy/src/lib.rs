@@ -154,6 +154,8 @@ fn serve(settings: &Settings) -> Result<(), StartError> {
     let server_options = rpc::Options {
         message_bytes_max: REQUEST_BYTES_MAX,
         concurrent_streams_max: settings.streams_max.min(api::limits::CONCURRENT_STREAMS_MAX),
+        // What waits in connections, where no claim may be for it.
+        held_bytes_max: usize::try_from(settings.held_bytes_max / 2).unwrap_or(usize::MAX),
         // The others are for connections to members.
         connections_max: files.saturating_sub(files / 4).max(1),
         ping_interval_min: settings.keepalive.0,

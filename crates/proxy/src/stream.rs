@@ -70,7 +70,14 @@ struct State {
     is_gone: bool,
     to_client: VecDeque<Bytes>,
     to_client_bytes: usize,
+    /// What of it has claims of its own.
+    claimed_bytes: usize,
     end: Option<Status>,
+}
+
+/// Whether a message for the client has a claim of its own, until it has left. The others are claimed while they wait.
+fn has_own_claim(message: &Bytes) -> bool {
+    message.len() > api::limits::BUDGET_FREE_BYTES
 }
 
 /// A client's side.
@@ -116,6 +123,9 @@ impl Passing {
         while out.has_room() {
             let Some(message) = state.to_client.pop_front() else { break };
             state.to_client_bytes = state.to_client_bytes.saturating_sub(message.len());
+            if has_own_claim(&message) {
+                state.claimed_bytes = state.claimed_bytes.saturating_sub(message.len());
+            }
             out.send(message);
         }
         if state.to_client.is_empty()
@@ -196,10 +206,10 @@ struct Space<'a> {
 }
 
 impl Space<'_> {
-    /// Claims what there is with a message of `coming` bytes. False if there is no room.
-    fn has_room(&mut self, waiting: usize, coming: usize) -> bool {
-        let bytes = STREAM_WINDOW_BYTES as usize;
-        let bytes = bytes.saturating_add(waiting).saturating_add(coming.saturating_mul(self.copies));
+    /// Claims what there is with a message of `coming` bytes. Of what waits, `claimed` is already. False if there is no room.
+    fn has_room(&mut self, waiting: usize, claimed: usize, coming: usize) -> bool {
+        let bytes = (STREAM_WINDOW_BYTES as usize).saturating_add(waiting.saturating_sub(claimed));
+        let bytes = bytes.saturating_add(coming.saturating_mul(self.copies));
         let is_there = self.claim.resize(bytes as u64);
         // What its own client does not take may be there for ever.
         let is_own = is_there || waiting > 0;
@@ -226,7 +236,7 @@ async fn converse(
 ) -> Result<Status, Status> {
     let Passage { upstream, path, metadata, namespace, .. } = passage;
     let mut space = Space { claim, copies: if namespace.is_empty() { 1 } else { 2 }, lacks_since: None };
-    while !space.has_room(0, 0) {
+    while !space.has_room(0, 0, 0) {
         if shared.state.lock().is_gone {
             return Ok(Status::OK);
         }
@@ -268,8 +278,8 @@ async fn converse(
                     call.finish();
                 }
             }
-            let waiting = state.to_client_bytes;
-            waiting < WAITING_BYTES_MAX && space.has_room(waiting, coming.unwrap_or(0))
+            let (waiting, claimed) = (state.to_client_bytes, state.claimed_bytes);
+            waiting < WAITING_BYTES_MAX && space.has_room(waiting, claimed, coming.unwrap_or(0))
         };
         if space.is_late() {
             return Ok(Error::TooManyRequests.into());
@@ -320,8 +330,14 @@ async fn converse(
                 if !std::mem::replace(&mut has_come, true) && only.take().is_some() {
                     shared.settle_posted();
                 }
+                let is_claimed = has_own_claim(&message);
+                // There was room for it before it came.
+                let message = if is_claimed { space.claim.split(message.len() as u64).hold(message) } else { message };
                 let mut state = shared.state.lock();
                 state.to_client_bytes = state.to_client_bytes.saturating_add(message.len());
+                if is_claimed {
+                    state.claimed_bytes = state.claimed_bytes.saturating_add(message.len());
+                }
                 state.to_client.push_back(message);
                 drop(state);
                 shared.waker.wake();

@@ -302,6 +302,26 @@ async fn a_transaction_that_may_write_is_made_once_however_old_its_answer_is() {
     assert_eq!(asked(Request::RequestRange(range)).await, (5, false), "reads must not go back");
 }
 
+#[tokio::test]
+async fn what_a_stream_sends_is_claimed_until_it_has_left() {
+    let fixture = fixture("");
+    let mut stream = call("/v3electionpb.Election/Observe").stream(&fixture.proxy).expect("a stream");
+    stream.send(Bytes::new());
+    stream.half_close();
+    // Many more than wait beside those that are sent.
+    let mut sent = Vec::new();
+    while sent.len() * FLOOD_BYTES < 2 << 20 {
+        let Ok(Reply::Whole(message)) = stream.next().await else { panic!("a message") };
+        sent.push(message);
+    }
+    let held = fixture.held_bytes();
+    assert!(held >= 2 << 20, "{held}");
+    drop((stream, sent));
+    while fixture.held_bytes() > 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
 /// Has the first client read something, and the second one the same while that is under way.
 async fn read_at_once(fixture: &Fixture, key: Bytes, clients: [Address; 2]) -> [Result<Bytes, String>; 2] {
     let (asked, hits) = (fixture.member.asked.load(Ordering::SeqCst), fixture.reads.hits.load(Ordering::SeqCst));

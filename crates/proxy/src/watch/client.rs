@@ -67,6 +67,11 @@ fn claimed(bytes: usize) -> u64 {
     (bytes as u64).next_multiple_of(CLAIM_STEP_BYTES)
 }
 
+/// Has messages hold what they take of a claim.
+fn hold(mut claim: Claim, messages: Vec<Bytes>) -> Vec<Bytes> {
+    messages.into_iter().map(|message| claim.split(message.len() as u64).hold(message)).collect()
+}
+
 impl State {
     /// Whether there is room for so many bytes.
     fn has_room(&mut self, bytes: usize) -> bool {
@@ -127,6 +132,23 @@ impl Mailbox {
         Pushed::Taken
     }
 
+    /// The next messages for the client, and whether it has to be resumed. Large ones are claimed until they have left.
+    fn take(&self) -> Option<(Vec<Bytes>, bool)> {
+        let mut state = self.state.lock();
+        let telling = state.tellings.pop_front()?;
+        let bytes = telling.bytes();
+        state.bytes = state.bytes.saturating_sub(bytes);
+        // Something is left, so that a client at its limit does not go to and fro.
+        let resumes = state.is_stalled && state.bytes <= CROWDED_BYTES_MAX / 4;
+        state.is_stalled &= !resumes;
+        let is_large = bytes > api::limits::BUDGET_FREE_BYTES;
+        let claim = is_large.then(|| state.claim.split(bytes as u64));
+        state.release();
+        drop(state);
+        let messages = encode(telling);
+        Some((if let Some(claim) = claim { hold(claim, messages) } else { messages }, resumes))
+    }
+
     /// Whether so much waits that the client's requests wait, too: each is answered.
     fn is_full(&self) -> bool {
         self.state.lock().bytes > WAITING_BYTES_MAX
@@ -160,20 +182,13 @@ pub(crate) struct Watching {
 impl Watching {
     fn pump(&self, out: &mut Outbound<'_>) {
         while out.has_room() {
-            let mut state = self.mailbox.state.lock();
-            let Some(telling) = state.tellings.pop_front() else {
-                if let Some(status) = state.end.take() {
+            let Some((messages, resumes)) = self.mailbox.take() else {
+                if let Some(status) = self.mailbox.state.lock().end.take() {
                     out.finish(status);
                 }
                 return;
             };
-            state.bytes = state.bytes.saturating_sub(telling.bytes());
-            // Something is left, so that a client at its limit does not go to and fro.
-            let resumes = state.is_stalled && state.bytes <= CROWDED_BYTES_MAX / 4;
-            state.is_stalled &= !resumes;
-            state.release();
-            drop(state);
-            encode(telling).into_iter().for_each(|message| out.send(message));
+            messages.into_iter().for_each(|message| out.send(message));
             if resumes {
                 self.command(Command::Resume(self.id));
             }
@@ -303,6 +318,31 @@ mod tests {
         // Answers are always left.
         assert_eq!(silent.push(answer()), Pushed::Taken);
         drop((silent, other, more));
+        assert_eq!(held_bytes(&held), 0);
+    }
+
+    #[test]
+    fn what_a_client_is_sent_is_claimed_until_it_has_left() {
+        let held = Held::start(64 << 20).expect("a thread");
+        let silent = mailbox(&held, 1);
+        let sent = |bytes: usize, fragment: bool| {
+            let Telling::Events { watch, from, selection, .. } = events(bytes) else { panic!("events") };
+            assert_eq!(silent.push(Telling::Events { watch, from, fragment, selection }), Pushed::Taken);
+            let (messages, _) = silent.take().expect("events");
+            assert!(silent.take().is_none());
+            messages
+        };
+        let small = sent(1_000, false);
+        assert_eq!((small.len(), held_bytes(&held)), (1, 0), "as everywhere");
+        let large: Vec<Bytes> = [sent(1 << 20, false), sent(2 << 20, true)].concat();
+        let bytes: usize = large.iter().map(Bytes::len).sum();
+        assert!((3 << 20..=bytes as u64).contains(&held_bytes(&held)), "{} of {bytes}", held_bytes(&held));
+        // What waits besides has its own claim.
+        assert_eq!(silent.push(events(1 << 20)), Pushed::Taken);
+        assert!(held_bytes(&held) > 4 << 20);
+        drop(large);
+        assert!((1 << 20..=2 << 20).contains(&held_bytes(&held)));
+        drop(silent);
         assert_eq!(held_bytes(&held), 0);
     }
 
