@@ -356,14 +356,14 @@ mod tests {
         gate: Arc<Semaphore>,
     }
 
+    type Answering = std::pin::Pin<Box<dyn Future<Output = Result<(Bytes, ()), Failure>> + Send>>;
+
     impl Member {
         fn new(is_open: bool) -> Member {
             Member { asked: Arc::default(), gate: Arc::new(Semaphore::new(if is_open { 1_000 } else { 0 })) }
         }
 
-        fn ask(
-            &self,
-        ) -> impl Fn() -> std::pin::Pin<Box<dyn Future<Output = Result<(Bytes, ()), Failure>> + Send>> + use<> {
+        fn ask(&self) -> impl Fn() -> Answering + use<> {
             let (asked, gate) = (self.asked.clone(), self.gate.clone());
             move || {
                 let (asked, gate) = (asked.clone(), gate.clone());

@@ -33,6 +33,9 @@ use crate::watch;
 const VALUE_BYTES: usize = 600 << 10;
 const FLOOD_BYTES: usize = 32 << 10;
 
+/// Calls that are not answered yet.
+type Kept = Vec<(Bytes, Responder)>;
+
 /// A member that answers all calls as reads, and sends as much as it may on every stream.
 #[derive(Clone, Default)]
 struct Member {
@@ -41,7 +44,7 @@ struct Member {
     /// Single calls that have come.
     asked: Arc<AtomicUsize>,
     /// Those that it keeps unanswered for now, if it does.
-    kept: Arc<Mutex<Option<Vec<(Bytes, Responder)>>>>,
+    kept: Arc<Mutex<Option<Kept>>>,
 }
 
 impl Member {
