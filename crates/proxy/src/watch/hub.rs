@@ -127,6 +127,8 @@ pub(crate) struct Hub {
     turning: VecDeque<ClientId>,
     /// Watches of clients that have gone, as long as they are on feeds.
     leaving: BTreeMap<ClientId, BTreeMap<WatchId, Watch>>,
+    /// Whether it is their turn, and not that of the line.
+    is_leaving_next: bool,
     is_up: PerLane<bool>,
     progress: Progress,
     /// What came last from a member.

@@ -86,7 +86,13 @@ impl Hub {
             effort = effort.saturating_add(1);
         }
         while effort < EFFORT_MAX {
-            if let Some(number) = self.line.pop_front() {
+            // In turns: a line that does not end would keep the watches of all who have gone, which nobody's claim counts any more.
+            self.is_leaving_next = !self.is_leaving_next;
+            let gone = if self.is_leaving_next || self.line.is_empty() { self.next_leaving() } else { None };
+            if let Some((id, watch)) = gone {
+                effort = effort.saturating_add(1);
+                self.take_off(id, &watch.subject, watch.feed);
+            } else if let Some(number) = self.line.pop_front() {
                 if let Some(feed) = self.feeds.get_mut(&number) {
                     feed.is_in_line = false;
                     let (is_partial, most) = (feed.audience.is_partial(), EFFORT_MAX.saturating_sub(effort));
@@ -95,9 +101,6 @@ impl Hub {
                     effort = effort.saturating_add(took);
                 }
                 effort = effort.saturating_add(1);
-            } else if let Some((id, watch)) = self.next_leaving() {
-                effort = effort.saturating_add(1);
-                self.take_off(id, &watch.subject, watch.feed);
             } else if self.turn_next() {
                 effort = effort.saturating_add(1);
             } else {

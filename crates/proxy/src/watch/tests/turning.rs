@@ -117,3 +117,32 @@ fn what_comes_for_a_client_that_stalls_is_told_once_when_it_resumes() {
     told.sort_unstable();
     assert_eq!((told, progress), ((1..30).collect(), vec![(29, 6)]));
 }
+
+#[test]
+fn a_line_that_does_not_end_keeps_no_watches_of_clients_that_have_gone() {
+    let (mut hub, history) = (Hub::new(1, Live::default()), History { revision: 5, ..History::default() });
+    let mut streams = [(); 2].map(|()| Stream { knows_token: true, is_up: true, ..Stream::default() });
+    LANES.into_iter().for_each(|lane| hub.up(lane));
+    hub.open(1);
+    hub.open(2);
+    for watch_id in 1..=30 {
+        for (client, keys) in [(1, "a"), (2, "b")] {
+            let key = format!("{keys}{watch_id}").into();
+            hub.create(client, WatchCreateRequest { key, watch_id, ..WatchCreateRequest::default() });
+        }
+    }
+    (0..25).for_each(|round| drop(answered(&mut hub, &history, &mut streams, round * 1_000)));
+    let feeds: Vec<FeedId> = hub.feeds.keys().copied().collect();
+    hub.close(2);
+    let mut turns = 0;
+    while hub.feeds() > 30 && turns < 1_000 {
+        // All feeds stand in line again before their turn.
+        for watch_id in &feeds {
+            let header = Some(history.header(5));
+            hub.receive(Lane::Main, WatchResponse { header, watch_id: *watch_id, ..WatchResponse::default() });
+        }
+        hub.work();
+        turns += 1;
+    }
+    assert!(feeds.len() == 60 && turns <= 60, "{turns} turns and {} feeds", hub.feeds());
+}
