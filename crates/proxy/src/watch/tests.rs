@@ -622,6 +622,31 @@ fn a_quiet_watch_that_began_in_the_future_holds_no_progress_back() {
     assert_eq!(told, [20]);
 }
 
+/// What comes is not given to a client that has stalled: its watches are behind the members. The schedules hardly ever ask then.
+#[test]
+fn a_client_that_has_stalled_is_told_no_more_progress_than_it_has_events() {
+    for (mistake, progress) in [(None, 5), (Some(Mistake::TellsProgressEarly), 6)] {
+        Mistake::plant(mistake);
+        let (mut hub, mut history) = (Hub::new(1, Live::default()), History { revision: 5, ..History::default() });
+        let mut streams = [(); 2].map(|()| Stream { knows_token: true, is_up: true, ..Stream::default() });
+        LANES.into_iter().for_each(|lane| hub.up(lane));
+        for (client, key) in [(1, "a"), (2, "b")] {
+            hub.open(client);
+            hub.create(client, WatchCreateRequest { key: key.into(), watch_id: 1, ..WatchCreateRequest::default() });
+        }
+        answered(&mut hub, &history, &mut streams, 0);
+        hub.stall(1);
+        let kv = Some(KeyValue { key: "a".into(), mod_revision: 6, ..KeyValue::default() });
+        history.events.push(Event { kv, ..Event::default() });
+        history.revision = 6;
+        hub.progress(1);
+        let told = answered(&mut hub, &history, &mut streams, 1_000);
+        let told: Vec<i64> = told.iter().filter_map(|response| Some(response.header.as_ref()?.revision)).collect();
+        assert_eq!(told, [progress], "{mistake:?}");
+    }
+    Mistake::plant(None);
+}
+
 #[test]
 fn a_watch_holds_nothing_of_its_request() {
     let mut hub = Hub::new(1, Live::default());
