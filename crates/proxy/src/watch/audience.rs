@@ -147,7 +147,8 @@ impl Subject {
 
     /// Whether it has everything that `other` has.
     pub(crate) fn contains(&self, other: &Subject) -> bool {
-        if self.prev_kv != other.prev_kv || !self.has(&other.key) {
+        let is_alike = self.prev_kv == other.prev_kv && self.no_events == other.no_events;
+        if !is_alike || !self.has(&other.key) {
             return false;
         }
         match (&*self.range_end, &*other.range_end) {
@@ -165,7 +166,12 @@ mod tests {
     use api::mvccpb::KeyValue;
 
     fn subject(key: &str, range_end: &str) -> Subject {
-        Subject { key: key.to_string().into(), range_end: range_end.to_string().into(), prev_kv: false }
+        Subject {
+            key: key.to_string().into(),
+            range_end: range_end.to_string().into(),
+            prev_kv: false,
+            no_events: false,
+        }
     }
 
     #[test]

@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn nobody_joins_a_feed_that_is_behind() {
-        let subject = Subject { key: "a".into(), range_end: "b".into(), prev_kv: false };
+        let subject = Subject { key: "a".into(), range_end: "b".into(), prev_kv: false, no_events: false };
         let begun = |mut feed: Feed| {
             feed.is_begun = true;
             feed
@@ -212,21 +212,26 @@ mod tests {
         assert!(!feed.can_be_joined_by(&at(1000)));
         feed.advance(1000);
         assert!(feed.can_be_joined_by(&at(1000)) && feed.can_be_joined_by(&at(4)) && !feed.can_be_joined_by(&at(1001)));
-        let other = Subject { key: "aa".into(), range_end: Default::default(), prev_kv: false };
+        let other = Subject { key: "aa".into(), range_end: Default::default(), prev_kv: false, no_events: false };
         assert!(feed.can_be_joined_by(&begun(Feed::new(other, (2, 1), 1000))), "a part of it");
-        let other = Subject { key: "a".into(), range_end: "c".into(), prev_kv: false };
+        let other = Subject { key: "a".into(), range_end: "c".into(), prev_kv: false, no_events: false };
         assert!(!feed.can_be_joined_by(&begun(Feed::new(other, (2, 1), 1000))), "more than it");
         assert!(!feed.can_be_joined_by(&Feed::new(subject.clone(), (2, 1), 4)), "it may be compacted");
     }
 
     #[test]
     fn feeds_with_too_many_parts_in_all_do_not_join() {
-        let of = Subject { key: "a".into(), range_end: "b".into(), prev_kv: false };
+        let of = Subject { key: "a".into(), range_end: "b".into(), prev_kv: false, no_events: false };
         let with_parts = |client, parts: std::ops::Range<usize>| {
             let mut feed = Feed::new(of.clone(), (client, 0), 4);
             (feed.is_created, feed.is_begun) = (true, true);
             for number in parts {
-                let part = Subject { key: format!("a{number}").into(), range_end: "b".into(), prev_kv: false };
+                let part = Subject {
+                    key: format!("a{number}").into(),
+                    range_end: "b".into(),
+                    prev_kv: false,
+                    no_events: false,
+                };
                 feed.audience.add(&of, &part, (client, 1 + number as i64));
             }
             feed

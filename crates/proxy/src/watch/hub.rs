@@ -250,7 +250,8 @@ impl Hub {
         let (no_put, no_delete) = (filtered(FilterType::Noput), filtered(FilterType::Nodelete));
         // Copies: both are parts of the client's message, and a watch outlives that.
         let (key, range_end) = (Bytes::copy_from_slice(&request.key), Bytes::copy_from_slice(&request.range_end));
-        let subject = Subject { key, range_end, prev_kv: request.prev_kv };
+        let no_events = no_put && no_delete;
+        let subject = Subject { key, range_end, prev_kv: request.prev_kv && !no_events, no_events };
         let watch = Watch {
             subject,
             next: request.start_revision.max(0),

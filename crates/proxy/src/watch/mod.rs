@@ -56,4 +56,6 @@ pub(crate) struct Subject {
     pub(crate) range_end: Bytes,
     /// Events come with what was there before.
     pub(crate) prev_kv: bool,
+    /// Neither puts nor deletions are wanted: a member sends none, however old the revision is at which it begins.
+    pub(crate) no_events: bool,
 }

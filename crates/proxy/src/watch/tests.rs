@@ -2,6 +2,7 @@
 
 mod another_cluster;
 mod crowds;
+mod filtered;
 mod member;
 mod turning;
 
@@ -54,6 +55,8 @@ struct World {
     last_client: ClientId,
     last_watch: WatchId,
     now_ms: u64,
+    /// Some watches want no events.
+    has_silent: bool,
     /// Nothing fails any more.
     is_settling: bool,
 }
@@ -77,6 +80,7 @@ impl World {
             last_client: 0,
             last_watch: 100,
             now_ms: 0,
+            has_silent: seed % 4 == 3,
             is_settling: false,
         };
         for _ in 0..world.dice.below(30) {
@@ -154,6 +158,9 @@ impl World {
         if self.dice.one_in(4) {
             let kind = if self.dice.one_in(2) { FilterType::Noput } else { FilterType::Nodelete };
             request.filters.push(kind as i32);
+            if self.has_silent && self.dice.one_in(4) {
+                request.filters = vec![FilterType::Nodelete as i32, FilterType::Noput as i32];
+            }
         }
         self.last_watch += 1;
         request.watch_id = self.last_watch;
@@ -449,20 +456,22 @@ impl World {
             for seen in client.watches.values().filter(|_| self.circles.of(*id) == Some(circle)) {
                 match seen.request.start_revision {
                     start if start <= revision => {
-                        subjects.insert((seen.request.key.clone(), seen.request.range_end.clone()));
+                        let no_events = seen.request.filters.len() == 2;
+                        subjects.insert((seen.request.key.clone(), seen.request.range_end.clone(), no_events));
                     }
                     start if start == revision + 1 => now += 1,
                     _ => {}
                 }
             }
         }
-        let of = |(key, range_end): &(Bytes, Bytes)| Subject {
+        let of = |(key, range_end, no_events): &(Bytes, Bytes, bool)| Subject {
             key: key.clone(),
             range_end: range_end.clone(),
             prev_kv: false,
+            no_events: *no_events,
         };
         let is_inside =
-            |one: &(Bytes, Bytes)| subjects.iter().any(|other| other != one && of(other).contains(&of(one)));
+            |one: &(Bytes, Bytes, bool)| subjects.iter().any(|other| other != one && of(other).contains(&of(one)));
         let outer = subjects.iter().filter(|subject| !is_inside(subject)).count();
         let hub = self.circles.hub_mut(circle).expect("a hub");
         let in_time = hub.feeds.values().filter(|feed| feed.position <= revision).count();

@@ -1,5 +1,6 @@
 //! Which feed a hub's watches are on: feeds that are made, joined, moved and ended.
 
+use api::etcdserverpb::watch_create_request::FilterType;
 use api::etcdserverpb::watch_request::RequestUnion;
 use api::etcdserverpb::{WatchCancelRequest, WatchCreateRequest, WatchProgressRequest};
 use std::collections::BTreeSet;
@@ -228,12 +229,15 @@ impl Hub {
             return;
         }
         feed.is_asked = true;
+        // Other filters are for the proxy: watches with different ones share a feed.
+        let none = || vec![FilterType::Noput as i32, FilterType::Nodelete as i32];
         let request = WatchCreateRequest {
             key: feed.subject.key.clone(),
             range_end: feed.subject.range_end.clone(),
             start_revision: feed.position.saturating_add(1),
             progress_notify: true,
             prev_kv: feed.subject.prev_kv,
+            filters: if feed.subject.no_events { none() } else { Vec::new() },
             watch_id: number,
             ..WatchCreateRequest::default()
         };

@@ -86,7 +86,12 @@ fn parts_of_a_range_copy_no_events() {
     assert!(bytes <= 33 * all, "{bytes} bytes for 31 parts");
     for (watch, selection) in told {
         let request = &requests[watch as usize - 1];
-        let of = Subject { key: request.key.clone(), range_end: request.range_end.clone(), prev_kv: false };
+        let of = Subject {
+            key: request.key.clone(),
+            range_end: request.range_end.clone(),
+            prev_kv: false,
+            no_events: false,
+        };
         let keys = selection.events().filter_map(|event| event.kv.as_ref()).map(|kv| kv.key.clone());
         let wanted = (0..KEYS).map(|number| Bytes::from(format!("x{number:05}"))).filter(|key| of.has(key));
         assert!(keys.eq(wanted), "watch {watch} of {of:?}");

@@ -19,13 +19,14 @@ pub(super) struct History {
 
 /// What a request watches.
 fn subject(request: &WatchCreateRequest) -> Subject {
-    Subject { key: request.key.clone(), range_end: request.range_end.clone(), prev_kv: false }
+    Subject { key: request.key.clone(), range_end: request.range_end.clone(), prev_kv: false, no_events: false }
 }
 
 /// Whether a token may watch what is asked for.
 pub(super) fn permits(token: usize, request: &WatchCreateRequest) -> bool {
     let (key, range_end) = TOKENS[token];
-    Subject { key: key.into(), range_end: range_end.into(), prev_kv: false }.contains(&subject(request))
+    Subject { key: key.into(), range_end: range_end.into(), prev_kv: false, no_events: false }
+        .contains(&subject(request))
 }
 
 impl History {
