@@ -43,10 +43,14 @@ fn check(node: &Node, rule: impl FnOnce(&Health<'_>) -> Result<(), Error>) -> Re
 /// Whether the current members allow a change that is about to be proposed. How long the connections have been up was
 /// checked when the change was requested; now they need only be up.
 pub(crate) fn may_be(node: &Node, change: &ConfChange) -> Result<(), Error> {
+    let (members, id) = (members(node), change.node_id());
+    if change.r#type() == ConfChangeType::ConfChangeAddLearnerNode {
+        // Another one that was requested at the same moment may have come before it, and with both of them neither would start.
+        has_room_for_learner(node, &members)?;
+    }
     if !node.config.strict_reconfig {
         return Ok(());
     }
-    let (members, id) = (members(node), change.node_id());
     let is_active = |id| id == node.member_id || node.active_since(id).is_some();
     let health = Health { members: &members, connected: &is_active };
     let is_promotion = || ConfChangeContext::of(change).is_ok_and(|context| context.is_promote);
@@ -122,6 +126,10 @@ fn may_learn(node: &Node, member: &Member) -> Result<(), Error> {
     if members.iter().any(|other| other.peer_urls.iter().any(|url| member.peer_urls.contains(url))) {
         return Err(Error::PeerUrlExist);
     }
+    has_room_for_learner(node, &members)
+}
+
+fn has_room_for_learner(node: &Node, members: &[Member]) -> Result<(), Error> {
     let learners = members.iter().filter(|member| member.is_learner).count();
     if learners >= node.config.max_learners { Err(Error::TooManyLearners) } else { Ok(()) }
 }
@@ -220,7 +228,9 @@ fn ask_leader_to_promote(node: &Arc<Node>, id: u64) -> Changed {
 mod tests {
     use super::*;
     use crate::test_support::Rig;
-    use api::etcdserverpb::{MemberRemoveRequest, MemberRemoveResponse};
+    use api::etcdserverpb::{MemberAddRequest, MemberAddResponse, MemberRemoveRequest, MemberRemoveResponse};
+
+    const MEMBER_ADD: &str = "/etcdserverpb.Cluster/MemberAdd";
 
     fn may_be(rig: &Rig, kind: ConfChangeType, id: u64) -> Result<(), Error> {
         super::may_be(rig.node(), &ConfChange { r#type: Some(kind as i32), node_id: Some(id), ..Default::default() })
@@ -241,6 +251,17 @@ mod tests {
         rig.cut_off(None);
         assert_eq!(may_be(&rig, ConfChangeType::ConfChangeAddNode, own + 1), Err(Error::MemberNotEnoughStarted));
         assert_eq!(may_be(&rig, ConfChangeType::ConfChangeAddLearnerNode, own + 1), Err(Error::Unhealthy));
+    }
+
+    #[test]
+    fn a_learner_that_came_first_counts_whatever_the_rules() {
+        let rig = Rig::start(&["--max-learners=1"]);
+        let add = |url: &str| MemberAddRequest { peer_ur_ls: vec![url.into()], is_learner: true };
+        let id = rig.node().member_id + 1;
+        assert_eq!(may_be(&rig, ConfChangeType::ConfChangeAddLearnerNode, id), Ok(()));
+        let _: MemberAddResponse = rig.call(MEMBER_ADD, None, &add("http://127.0.0.2:1")).expect("the first");
+        assert_eq!(may_be(&rig, ConfChangeType::ConfChangeAddLearnerNode, id), Err(Error::TooManyLearners));
+        assert_eq!(may_be(&rig, ConfChangeType::ConfChangeAddNode, id), Ok(()), "one with a vote");
     }
 
     #[test]
