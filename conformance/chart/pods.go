@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,14 +17,19 @@ import (
 	"time"
 
 	"cairn.dev/conformance/harness"
+	certificates "cairn.dev/conformance/tls"
 )
 
 const (
 	scripts = "../../deploy/helm/cairn/files/scripts"
 	domain  = "headless.test"
 	// Generous, because the machine may build something else meanwhile.
-	waitMax = 90 * time.Second
+	waitMax = 5 * time.Minute
 )
+
+// standIns are tools of busybox that other systems do not have, or have with other flags. Where busybox is not installed, links of these
+// names lead to the test program, which does what the scripts need of them.
+var standIns = []string{"httpd", "wget"}
 
 // Pods are the pods of a StatefulSet: processes with names that /etc/hosts knows in a mount namespace of their own. Each has the address
 // 127.1.SET.NUMBER, so that all of them listen on the same ports.
@@ -34,6 +40,8 @@ type Pods struct {
 	// Env is added to the environment of every script.
 	Env []string
 	set int
+	// scheme of clients and peers.
+	scheme string
 }
 
 // Pod is a running start.sh.
@@ -68,9 +76,13 @@ func newPods(t testing.TB, replicas int) *Pods {
 	if os.Getuid() != 0 {
 		harness.Unproved(t, "mount namespaces need root")
 	}
+	own, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
 	dir := t.TempDir()
 	p := &Pods{
-		t: t, dir: dir, settings: filepath.Join(dir, "settings"), bin: filepath.Join(dir, "bin"), set: 1 + os.Getpid()%250,
+		t: t, dir: dir, settings: filepath.Join(dir, "settings"), bin: filepath.Join(dir, "bin"), set: 1 + os.Getpid()%250, scheme: "http",
 		client: harness.Port(t), peer: harness.Port(t), metrics: harness.Port(t),
 	}
 	for _, folder := range []string{p.settings, p.bin} {
@@ -89,14 +101,39 @@ func newPods(t testing.TB, replicas int) *Pods {
 			t.Fatalf("%v: %s", err, output)
 		}
 	}
-	var hosts strings.Builder
-	for number := range 9 {
-		fmt.Fprintf(&hosts, "%s pod-%d.%s\n", p.address(number), number, domain)
+	if _, err := exec.LookPath("busybox"); err != nil {
+		for _, name := range standIns {
+			if err := os.Symlink(own, filepath.Join(p.bin, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
-	p.write(filepath.Join(dir, "hosts"), hosts.String())
+	p.names(8)
 	p.setting("found", "yes")
 	p.Scale(replicas)
 	return p
+}
+
+// secure has clients and peers use TLS, with certificates of one authority.
+func (p *Pods) secure() {
+	set := certificates.NewSet(p.t, "*."+domain)
+	p.scheme = "https"
+	p.Env = append(p.Env,
+		"ETCD_CERT_FILE="+set.Cert, "ETCD_KEY_FILE="+set.Key, "ETCD_TRUSTED_CA_FILE="+set.Authority, "ETCD_CLIENT_CERT_AUTH=true",
+		"ETCD_PEER_CERT_FILE="+set.Cert, "ETCD_PEER_KEY_FILE="+set.Key, "ETCD_PEER_TRUSTED_CA_FILE="+set.Authority, "ETCD_PEER_CLIENT_CERT_AUTH=true",
+		"ETCDCTL_CACERT="+set.Authority, "ETCDCTL_CERT="+set.Cert, "ETCDCTL_KEY="+set.Key,
+	)
+}
+
+// names makes the names of so many pods known, but for those left out.
+func (p *Pods) names(count int, without ...int) {
+	var hosts strings.Builder
+	for number := range count {
+		if !slices.Contains(without, number) {
+			fmt.Fprintf(&hosts, "%s pod-%d.%s\n", p.address(number), number, domain)
+		}
+	}
+	p.write(filepath.Join(p.dir, "hosts"), hosts.String())
 }
 
 func (p *Pods) write(path, text string) {
@@ -122,7 +159,7 @@ func (p *Pods) Data(number int) string {
 func (p *Pods) Endpoints(count int) string {
 	var all []string
 	for number := range count {
-		all = append(all, fmt.Sprintf("http://pod-%d.%s:%d", number, domain, p.client))
+		all = append(all, fmt.Sprintf("%s://pod-%d.%s:%d", p.scheme, number, domain, p.client))
 	}
 	return strings.Join(all, ",")
 }
@@ -142,7 +179,7 @@ func (p *Pods) script(name string, env ...string) *exec.Cmd {
 
 // Run runs a script to its end and returns what it printed.
 func (p *Pods) Run(name string, env ...string) (string, error) {
-	command := p.script(name, env...)
+	command := p.script(name, append([]string{"ETCDCTL_DIAL_TIMEOUT=" + fmt.Sprint(waitMax)}, env...)...)
 	timer := time.AfterFunc(waitMax, func() { syscall.Kill(-command.Process.Pid, syscall.SIGKILL) })
 	defer timer.Stop()
 	output, err := command.CombinedOutput()
@@ -157,7 +194,7 @@ func (p *Pods) Start(number int, env ...string) *Pod {
 	}
 	command := p.script("start.sh", append([]string{
 		fmt.Sprint("POD_NAME=pod-", number), "PEER_DOMAIN=" + domain, "CLUSTER_TOKEN=token", "SETTINGS=" + p.settings,
-		"CLIENT_SCHEME=http", fmt.Sprint("CLIENT_PORT=", p.client), "PEER_SCHEME=http", fmt.Sprint("PEER_PORT=", p.peer),
+		"CLIENT_SCHEME=" + p.scheme, fmt.Sprint("CLIENT_PORT=", p.client), "PEER_SCHEME=" + p.scheme, fmt.Sprint("PEER_PORT=", p.peer),
 		"LISTEN=" + p.address(number), fmt.Sprintf("METRICS_URL=http://%s:%d", p.address(number), p.metrics), "DATA_DIR=" + p.Data(number),
 	}, env...)...)
 	pod := &Pod{Number: number, pods: p, process: command, exited: make(chan struct{}), log: &logFile{}}
@@ -169,8 +206,37 @@ func (p *Pods) Start(number int, env ...string) *Pod {
 		command.Wait()
 		close(pod.exited)
 	}()
-	p.t.Cleanup(pod.Kill)
+	p.t.Cleanup(func() {
+		pod.Kill()
+		if p.t.Failed() {
+			p.t.Logf("pod %d:\n%s", number, pod.log)
+		}
+	})
 	return pod
+}
+
+// StartAll starts the first pods together, as a StatefulSet does, and waits until they are ready.
+func (p *Pods) StartAll(count int, env ...string) map[int]*Pod {
+	p.t.Helper()
+	running := map[int]*Pod{}
+	for number := range count {
+		running[number] = p.Start(number, env...)
+	}
+	for _, pod := range running {
+		pod.Ready()
+	}
+	return running
+}
+
+// Says waits until its log has a text.
+func (p *Pod) Says(text string) {
+	p.pods.t.Helper()
+	for deadline := time.Now().Add(waitMax); time.Now().Before(deadline) && !p.Ended(); time.Sleep(20 * time.Millisecond) {
+		if strings.Contains(p.log.String(), text) {
+			return
+		}
+	}
+	p.pods.t.Fatalf("pod %d does not say %q:\n%s", p.Number, text, p.log)
 }
 
 // Ready waits until the pod's probe says so: it is a voter, has data and a leader.

@@ -1,7 +1,10 @@
 package chart
 
 import (
+	"bufio"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,7 +27,7 @@ func (p *Pods) ctl(count int, args ...string) string {
 func (p *Pods) tryCtl(count int, args ...string) (string, error) {
 	command := p.script("start.sh")
 	command.Args[len(command.Args)-1] = fmt.Sprintf("mount --bind %s/hosts /etc/hosts && exec etcdctl \"$@\"", p.dir)
-	command.Args = append(command.Args, append([]string{"etcdctl", "--endpoints=" + p.Endpoints(count)}, args...)...)
+	command.Args = append(command.Args, append([]string{"etcdctl", "--endpoints=" + p.Endpoints(count), "--dial-timeout=" + fmt.Sprint(waitMax), "--command-timeout=" + fmt.Sprint(waitMax)}, args...)...)
 	output, err := command.CombinedOutput()
 	return string(output), err
 }
@@ -56,19 +59,25 @@ func TestLifeOfAStatefulSet(t *testing.T) {
 	if harness.Subject() == harness.Etcd {
 		t.Skip("the image of the chart is Cairn's")
 	}
+	t.Run("http", func(t *testing.T) { life(t, func(*Pods) {}) })
+	t.Run("https", func(t *testing.T) { life(t, (*Pods).secure) })
+}
+
+func life(t *testing.T, prepare func(*Pods)) {
 	pods := newPods(t, 3)
-	running := map[int]*Pod{}
-	for number := range 3 {
-		running[number] = pods.Start(number)
-		running[number].Ready()
-	}
+	prepare(pods)
+	running := pods.StartAll(3)
 	pods.voters(3, 0, 1, 2)
 	pods.ctl(3, "put", "greeting", "hello")
 
 	t.Log("more pods")
 	pods.Scale(5)
+	// As if it had been let in beside another learner: neither would start, so it leaves and takes its turn.
+	pods.ctl(3, "member", "add", "pod-4", "--learner", fmt.Sprintf("--peer-urls=%s://pod-4.%s:%d", pods.scheme, domain, pods.peer))
 	for number := 3; number < 5; number++ {
 		running[number] = pods.Start(number)
+	}
+	for number := 3; number < 5; number++ {
 		running[number].Ready()
 	}
 	pods.voters(5, 0, 1, 2, 3, 4)
@@ -120,7 +129,7 @@ func TestLifeOfAStatefulSet(t *testing.T) {
 		t.Fatalf("kept: %v, %v", kept, err)
 	}
 	snapshot := kept[2]
-	env[3] = "ENDPOINT=http://" + pods.address(8) + ":1"
+	env[3] = "ENDPOINT=" + pods.scheme + "://" + pods.address(8) + ":1"
 	if output, err := pods.Run("backup.sh", append(env, "TIMEOUT=2s")...); err == nil {
 		t.Errorf("a backup of nobody succeeds: %s", output)
 	}
@@ -131,7 +140,14 @@ func TestLifeOfAStatefulSet(t *testing.T) {
 		running[number].Stop()
 	}
 
-	t.Log("no second cluster beside the first")
+	t.Log("all pods at once, as after all of them were deleted")
+	running = pods.StartAll(3)
+	pods.voters(3, 0, 1, 2)
+	for number := range 3 {
+		running[number].Stop()
+	}
+
+	t.Log("a single pod that has lost its disk")
 	if err := os.RemoveAll(pods.Data(0)); err != nil {
 		t.Fatal(err)
 	}
@@ -145,12 +161,106 @@ func TestLifeOfAStatefulSet(t *testing.T) {
 
 	t.Log("a cluster from the snapshot")
 	restored := newPods(t, 2)
-	for number := range 2 {
-		restored.Start(number, "RESTORE_FROM="+snapshot).Ready()
-	}
+	prepare(restored)
+	restored.StartAll(2, "RESTORE_FROM="+snapshot)
 	restored.voters(2, 0, 1)
 	if got := restored.ctl(2, "get", "greeting", "--print-value-only"); strings.TrimSpace(got) != "hello" {
 		t.Errorf("the restored cluster has %q", got)
+	}
+}
+
+// The first pod founds a cluster only once every other pod has said that its disk is empty: whatever else it gets for an answer, or none, it
+// waits. So a first pod that has lost its disk, and comes before the others, founds no second cluster beside the first.
+func TestNoSecondCluster(t *testing.T) {
+	if harness.Subject() == harness.Etcd {
+		t.Skip("the image of the chart is Cairn's")
+	}
+	pods := newPods(t, 3)
+	other := pods.Start(2)
+	other.Says("waiting: ")
+	answer := func(status int, text string) func(net.Conn) {
+		return func(c net.Conn) {
+			http.ReadRequest(bufio.NewReader(c))
+			fmt.Fprintf(c, "HTTP/1.0 %d Status\r\nContent-Length: %d\r\n\r\n%s", status, len(text), text)
+			c.Close()
+		}
+	}
+	said := "token pod-1: the disk is empty\n"
+	for _, c := range []struct {
+		name     string
+		nameless []int
+		// what listens at the peer address of the other pod; nothing if nil.
+		peer func(net.Conn)
+	}{
+		{"no such name", []int{1}, nil},
+		{"nothing listens", nil, nil},
+		{"no answer in time", nil, func(net.Conn) {}},
+		{"an error with the right words", nil, answer(http.StatusServiceUnavailable, said)},
+		{"something that is not HTTP", nil, func(c net.Conn) { c.Write([]byte(said)); c.Close() }},
+		{"another pod at this address", nil, answer(http.StatusOK, "token pod-2: the disk is empty\n")},
+		{"a pod of another cluster at this address", nil, answer(http.StatusOK, "another pod-1: the disk is empty\n")},
+		{"nothing", nil, answer(http.StatusOK, "")},
+	} {
+		t.Log(c.name)
+		pods.names(3, c.nameless...)
+		var place net.Listener
+		if c.peer != nil {
+			var err error
+			if place, err = net.Listen("tcp4", fmt.Sprint(pods.address(1), ":", pods.peer)); err != nil {
+				t.Fatal(err)
+			}
+			go func() {
+				for {
+					connection, err := place.Accept()
+					if err != nil {
+						return
+					}
+					go c.peer(connection)
+				}
+			}()
+		}
+		first := pods.Start(0)
+		first.Says("waiting: no member answers")
+		first.Kill()
+		if place != nil {
+			place.Close()
+		}
+		if log := first.log.String(); !strings.Contains(log, "disks are empty: pod-1\n") || strings.Contains(log, "founding") {
+			t.Errorf("%s:\n%s", c.name, log)
+		}
+		if _, err := os.Stat(pods.Data(0)); err == nil {
+			t.Fatalf("%s: a cluster is founded", c.name)
+		}
+	}
+
+	t.Log("all say so")
+	pods.names(3)
+	running := map[int]*Pod{0: pods.Start(0), 1: pods.Start(1), 2: other}
+	for number := range 3 {
+		running[number].Ready()
+	}
+	pods.voters(3, 0, 1, 2)
+	pods.ctl(3, "put", "greeting", "hello")
+
+	t.Log("all pods are deleted, and the first comes without its disk")
+	for number := range 3 {
+		running[number].Stop()
+	}
+	if err := os.RemoveAll(pods.Data(0)); err != nil {
+		t.Fatal(err)
+	}
+	running[0] = pods.Start(0)
+	running[0].Says("disks are empty: pod-1 pod-2\n")
+	// A member without a quorum does not answer.
+	pods.Start(1).Says("trouble with a peer")
+	running[0].Kill()
+	running[0] = pods.Start(0)
+	running[0].Says("disks are empty: pod-1 pod-2\n")
+	pods.Start(2)
+	running[0].Ready()
+	pods.voters(3, 0, 1, 2)
+	if got := pods.ctl(1, "get", "greeting", "--print-value-only"); strings.TrimSpace(got) != "hello" {
+		t.Errorf("the first pod has %q", got)
 	}
 }
 

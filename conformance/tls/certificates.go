@@ -49,7 +49,7 @@ type want struct {
 	usage []x509.ExtKeyUsage
 }
 
-// Set is an authority and a certificate of it that members on 127.0.0.1 and their
+// Set is an authority and a certificate of it that members on 127.0.0.1 (and other hosts) and their
 // clients show each other, for tests of other packages.
 type Set struct {
 	Authority, Cert, Key string
@@ -57,10 +57,10 @@ type Set struct {
 }
 
 // NewSet makes one.
-func NewSet(t testing.TB) Set {
+func NewSet(t testing.TB, hosts ...string) Set {
 	t.Helper()
 	authority := newAuthority(t, "authority")
-	own := authority.issue("own", want{name: "own", ips: []string{"127.0.0.1"}})
+	own := authority.issue("own", want{name: "own", ips: []string{"127.0.0.1"}, hosts: hosts})
 	return Set{authority.file, own.cert, own.key, authority.trust(own)}
 }
 
