@@ -60,6 +60,11 @@ func operate(t *testing.T, kind harness.Kind) (lines []string) {
 		say("alarms", alarms.Alarms, err)
 	}
 	health()
+	for number := range 100 {
+		if _, err := all.Put(ctx, "operators", fmt.Sprint(number)); err != nil {
+			t.Fatal(err)
+		}
+	}
 
 	// The leader is moved by a call to itself, and by no other member.
 	leader := cluster.Leader(each)
@@ -93,6 +98,25 @@ func operate(t *testing.T, kind harness.Kind) (lines []string) {
 	_, err = all.MemberPromote(ctx, id)
 	say("promote a learner that was never started", "", err)
 	learner.Run()
+	// etcd-operator promotes a learner whose revision is at least 0.9 of the
+	// leader's, as their statuses say.
+	await(t, "the learner is ready as etcd-operator sees it", func(ctx context.Context) error {
+		leads, err := all.Status(ctx, cluster.Members[other].Endpoint())
+		if err != nil {
+			return err
+		}
+		learns, err := all.Status(ctx, learner.Endpoint())
+		if err != nil {
+			return err
+		}
+		if leads.Leader != leads.Header.MemberId || !learns.IsLearner || learns.Header.MemberId != id {
+			return fmt.Errorf("the statuses are of others: %v, %v", leads, learns)
+		}
+		if leads.Header.Revision < 100 || float64(learns.Header.Revision)/float64(leads.Header.Revision) < 0.9 {
+			return fmt.Errorf("the learner is at revision %d, the leader at %d", learns.Header.Revision, leads.Header.Revision)
+		}
+		return nil
+	})
 	await(t, "promote the learner", func(ctx context.Context) error {
 		_, err := all.MemberPromote(ctx, id)
 		return err
@@ -112,7 +136,8 @@ func operate(t *testing.T, kind harness.Kind) (lines []string) {
 	say("that is ErrMemberNotFound", errors.Is(err, rpctypes.ErrMemberNotFound), nil)
 	health()
 
-	// What etcd-operator does to a member for its upkeep.
+	// Neither of them defragments members, but the jobs that people run beside
+	// them do.
 	for number, client := range each {
 		_, err := client.Defragment(ctx, cluster.Members[number].Endpoint())
 		say(fmt.Sprint("defragment ", number), "", err)
