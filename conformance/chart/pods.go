@@ -199,6 +199,8 @@ func (p *Pods) Start(number int, env ...string) *Pod {
 	}, env...)...)
 	pod := &Pod{Number: number, pods: p, process: command, exited: make(chan struct{}), log: &logFile{}}
 	command.Stdout, command.Stderr = pod.log, pod.log
+	// A pod ends with its first process; what that has started may still hold the log.
+	command.WaitDelay = time.Second
 	if err := command.Start(); err != nil {
 		p.t.Fatal(err)
 	}
