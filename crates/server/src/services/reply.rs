@@ -81,10 +81,7 @@ pub(super) fn outcome(node: &Node, outcome: Outcome) -> Result<Reply, Status> {
         }
         Response::Txn(txn) => {
             complete(node, &mut txn.header);
-            match txn.encoded_len() {
-                len if is_long(len) => Ok(parts::txn(len, std::mem::take(txn))),
-                _ => encode(txn),
-            }
+            encode(txn)
         }
         Response::Range(range) => {
             complete(node, &mut range.header);

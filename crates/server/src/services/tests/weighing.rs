@@ -2,7 +2,6 @@
 
 use super::{fill, occupy_slow_threads};
 use crate::overload::Class;
-use crate::services::reply::outcome;
 use crate::test_support::Rig;
 use api::etcdserverpb::range_request::{SortOrder, SortTarget};
 use api::etcdserverpb::response_op::Response;
@@ -11,8 +10,7 @@ use api::etcdserverpb::{
     TxnRequest, TxnResponse, request_op::Request,
 };
 use api::limits::{INLINE_SORT_KEYS_MAX, TXN_ANSWER_BYTES_MAX, TXN_KEYS_MAX};
-use api::{Code, Error, Message};
-use rpc::Reply;
+use api::{Code, Error};
 
 const DELETE_RANGE: &str = "/etcdserverpb.KV/DeleteRange";
 const TXN: &str = "/etcdserverpb.KV/Txn";
@@ -184,16 +182,4 @@ fn a_transaction_is_not_decoded_beyond_what_is_taken() {
         let refused = rig.begin_raw(TXN, None, sent(ops_max + 1)).take::<TxnResponse>().expect_err("too many");
         assert_eq!(refused.message, Error::TooManyOps.message());
     }
-}
-
-#[test]
-fn a_long_answer_of_a_transaction_is_not_encoded_where_it_was_applied() {
-    let rig = Rig::start(&[]);
-    let get = RangeRequest { key: "k".into(), ..Default::default() };
-    let get = RequestOp { request: Some(Request::RequestRange(get)) };
-    let txn = TxnRequest { success: vec![put(1 << 20), get.clone(), get], ..Default::default() };
-    let answer: TxnResponse = rig.call(TXN, None, &txn).expect("applied");
-    let reply = outcome(rig.node(), Ok(store::Response::Txn(answer.clone()))).expect("it fits");
-    let Reply::Parts { len, .. } = &reply else { panic!("it is encoded as a whole") };
-    assert_eq!((*len, reply.into_whole()), (answer.encoded_len(), Some(answer.encode_to_vec().into())));
 }
