@@ -158,6 +158,8 @@ func TestClientShare(t *testing.T) {
 	}
 	close(stop)
 	running.Wait()
+	// The page is made 50 times a second at most, and was asked for more often.
+	time.Sleep(time.Second)
 	if left := metric(t, server, `cairn_queue_depth{class="shares"}`); left != 0 {
 		t.Errorf("%v calls wait for nothing", left)
 	}
