@@ -41,6 +41,7 @@ pub(crate) fn run(node: &Arc<Node>, stats: &rpc::Stats, held: &rpc::Held) {
     };
     let look = || host::anonymous_bytes().saturating_sub(excused());
     while !node.stopping.load(Ordering::Relaxed) {
+        watch.compacted(node.store.compacted());
         // The index of a snapshot is in memory beside the one that it replaces, for a while.
         let is_temporary = node.store.has_second_index();
         let mut used = look();
@@ -65,18 +66,28 @@ struct Watch {
     looks_over: u32,
     returned: Option<Instant>,
     pause: Duration,
+    /// The revision up to which keys have been dropped.
+    compacted: i64,
     is_low: bool,
 }
 
 impl Watch {
     fn new(budget: u64) -> Watch {
-        Watch { budget, looks_over: 0, returned: None, pause: RETURN_PAUSE, is_low: false }
+        Watch { budget, looks_over: 0, returned: None, pause: RETURN_PAUSE, compacted: 0, is_low: false }
     }
 
     /// Whether to give back what was freed before this counts.
     fn wants_return(&self, used: u64, now: Instant) -> bool {
         let is_wanted = self.looks_over >= LOOKS_RETURN || (self.is_low && used > self.back());
         is_wanted && self.returned.is_none_or(|at| now.saturating_duration_since(at) >= self.pause)
+    }
+
+    /// A compaction that is over may have freed much: whoever has deleted keys to get out of the alarm does not wait for a long pause.
+    fn compacted(&mut self, revision: i64) {
+        if revision != self.compacted {
+            self.compacted = revision;
+            self.pause = RETURN_PAUSE;
+        }
     }
 
     /// So many bytes were given back.
@@ -156,6 +167,11 @@ mod tests {
         }
         assert!(!watch.wants_return(3201, now + RETURN_PAUSE_MAX / 2));
         assert!(watch.wants_return(3201, now + RETURN_PAUSE_MAX));
+        watch.compacted(7);
+        assert!(watch.wants_return(3201, now + RETURN_PAUSE), "a compaction may have freed much");
+        watch.returned(0, now);
+        watch.compacted(7);
+        assert!(!watch.wants_return(3201, now + RETURN_PAUSE), "only once for each");
         for _ in 0..LOOKS_OVER {
             watch.look(3201);
         }
