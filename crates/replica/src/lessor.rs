@@ -188,7 +188,11 @@ impl Lessor {
     /// Notes that a lease was granted.
     pub fn grant(&mut self, id: i64, ttl_seconds: i64, now_ms: u64) {
         // Before the takeover begins it may be a grant of another leader, which has renewed the lease since.
-        if self.primary && self.takeover != Progress::Waits {
+        if !self.primary || self.takeover == Progress::Waits {
+            return;
+        }
+        // So is one that was taken over before it is noted: it keeps the extension.
+        if !self.deadlines.get(&id).is_some_and(|deadline| deadline.is_inherited) {
             self.begin(id, ttl_seconds, now_ms);
         }
     }
@@ -257,6 +261,7 @@ impl Lessor {
 
     /// Restarts the time to live of a lease that the store has; returns it in seconds, or `None` if it has expired.
     pub fn renew(&mut self, lease: &Lease, now_ms: u64) -> Option<i64> {
+        let (origin_ms, begins) = (self.spread.origin_ms, self.takeover == Progress::Waits);
         let Some(deadline) = self.deadlines.get_mut(&lease.id) else {
             let is_next = self.primary && self.takeover != Progress::Done;
             return is_next.then(|| {
@@ -267,8 +272,11 @@ impl Lessor {
         if deadline.expires_ms <= now_ms && !deadline.is_inherited {
             return None;
         }
-        // Within the extension a former leader that does not know yet may have promised another client more.
-        deadline.expires_ms = deadline.expires_ms.max(after(ended(now_ms), deadline.ttl_seconds));
+        // Within the extension a former leader that does not know yet may have promised another client more. Nobody was promised the end to
+        // which a lease was postponed.
+        let most_ms = after(origin_ms, deadline.ttl_seconds);
+        let promised_ms = if begins { deadline.expires_ms } else { deadline.expires_ms.min(most_ms) };
+        deadline.expires_ms = promised_ms.max(after(ended(now_ms), deadline.ttl_seconds));
         deadline.is_inherited = false;
         Some(deadline.ttl_seconds)
     }
@@ -565,6 +573,24 @@ mod tests {
         assert_eq!(lessor.expired(71_500, 100, 100_000).len(), 10);
         assert_eq!(lessor.expired(71_999, 100, 100_000).len(), 0);
         assert_eq!(lessor.expired(72_000, 100, 100_000).len(), 10);
+    }
+
+    #[test]
+    fn a_renewal_ends_a_postponement() {
+        let leases: Vec<Lease> = (0..1_000).map(|id| lease(id, 5)).collect();
+        let mut lessor = taken_over(&leases, 0);
+        assert_eq!(lessor.expired(6_000, 10_000, 100_000).len(), TAKEOVER.per_second_max);
+        assert!(lessor.remaining_seconds(999, 6_000) > Some(50));
+        assert_eq!(lessor.renew(&leases[999], 6_100), Some(5));
+        assert_eq!(lessor.remaining_seconds(999, 6_100), Some(5));
+    }
+
+    #[test]
+    fn a_grant_that_is_noted_late_keeps_the_extension() {
+        let mut lessor = taken_over(&[lease(1, 5)], 0);
+        lessor.grant(1, 5, 10);
+        assert_eq!(lessor.expired(5_999, 10, 1), [0i64; 0], "a former leader may have renewed it");
+        assert_eq!(lessor.expired(6_000, 10, 1), [1]);
     }
 
     #[test]

@@ -73,17 +73,24 @@ struct Noted {
 
 impl Noted {
     /// The checkpoints of these leases, applied or proposed; `None` if there are none.
-    fn of(node: &Node, leases: &[i64]) -> Option<Noted> {
+    ///
+    /// # Errors
+    /// If this member does not lead in `term` any more: what it has noted is forgotten then.
+    fn of(node: &Node, leases: &[i64], term: u64) -> Result<Option<Noted>, Error> {
         let granted = node.store.leases();
         node.lessor.with(|lessor| {
+            // Under its lock, since a member that leads no more says so before it forgets.
+            if !lessor.is_primary() || !node.status.is_leader() || node.status.term() != term {
+                return Err(Error::NotPrimaryLessor);
+            }
             let checkpoints: Vec<(i64, u64)> =
                 leases.iter().filter_map(|id| lessor.noted(*id).map(|checkpoint| (*id, checkpoint))).collect();
             let is_noted =
                 |id: i64| lessor.noted(id).is_some() || granted.get(id).is_some_and(|lease| is_noted(&lease));
             let noted = leases.iter().filter(|id| is_noted(**id));
             let void: Vec<LeaseCheckpoint> = noted.map(|id| LeaseCheckpoint { id: *id, remaining_ttl: 0 }).collect();
-            let request = (!void.is_empty()).then(|| LeaseCheckpointRequest { checkpoints: void }.encode_to_vec())?;
-            Some(Noted { request, checkpoints })
+            let request = (!void.is_empty()).then(|| LeaseCheckpointRequest { checkpoints: void }.encode_to_vec());
+            Ok(request.map(|request| Noted { request, checkpoints }))
         })
     }
 
@@ -109,7 +116,11 @@ pub(super) fn forget(
     term: u64,
     done: impl FnOnce(Result<(), Error>) + Send + 'static,
 ) {
-    let Some(noted) = Noted::of(node, leases) else { return done(Ok(())) };
+    let noted = match Noted::of(node, leases, term) {
+        Ok(Some(noted)) => noted,
+        Ok(None) => return done(Ok(())),
+        Err(error) => return done(Err(error)),
+    };
     let request = noted.request.clone();
     let own = node.clone();
     let answer = move |outcome: node::Outcome| {
@@ -123,7 +134,7 @@ pub(super) fn forget(
 
 /// Like [`forget`] for one lease, on a thread that may block.
 pub(super) fn forget_and_wait(node: &Arc<Node>, lease: i64, term: u64) -> Result<(), Error> {
-    let Some(noted) = Noted::of(node, &[lease]) else { return Ok(()) };
+    let Some(noted) = Noted::of(node, &[lease], term)? else { return Ok(()) };
     let (done, told) = publish::told();
     node.propose_in_term(term, node.as_member(), RaftRequest::LeaseCheckpoint, &noted.request, done);
     publish::wait(node, &told)?;
@@ -156,5 +167,8 @@ mod tests {
         assert!(is_noted());
         assert_eq!(forget_and_wait(node, 7, term), Ok(()));
         assert!(!is_noted());
+        // What this member has noted it forgets when it leads no more: then there may have been something.
+        assert_eq!(forget_and_wait(node, 7, term - 1), Err(Error::NotPrimaryLessor));
+        assert_eq!(forget_and_wait(node, 7, term), Ok(()));
     }
 }
