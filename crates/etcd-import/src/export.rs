@@ -52,6 +52,9 @@ pub fn export(data_dir: &Path, wal_dir: Option<&Path>, to: &Path) -> Result<Expo
     export_in(data_dir, wal_dir, to, &Steps::all(), &|from, to| fs::rename(from, to))
 }
 
+/// What becomes `member` is called so before.
+const DRAFT: &str = "exporting";
+
 /// A rename, which tests have fail.
 type Rename<'a> = &'a dyn Fn(&Path, &Path) -> io::Result<()>;
 
@@ -122,20 +125,19 @@ fn export_in(
     data_dir::mark_lost_log(&*disk, data_dir, &text)?;
     steps.next()?;
     if let Err(error) = made.place(to, rename) {
-        // A rename can be done and report an error all the same: over a network its answer may be lost. The draft is removed by now, so that one that
-        // is still under way finds nothing.
-        let member = to.join("member");
-        return match fs::symlink_metadata(&member) {
-            Err(gone) if gone.kind() == io::ErrorKind::NotFound => {
-                data_dir::check_lost_log(&*disk, data_dir, true)?;
-                Err(error)
-            }
-            _ => Err(Error::Refused(format!(
-                "{error}; `{}` is there nevertheless, or may be, and etcd could start on it: `{}` stays marked and does not start",
-                member.display(),
-                data_dir.display()
-            ))),
+        // A rename over a network can be done and report an error all the same, or still be under way: so the draft must be gone, too.
+        let is_gone = |name: &str| {
+            fs::symlink_metadata(to.join(name)).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
         };
+        if is_gone("member") && is_gone(DRAFT) {
+            data_dir::check_lost_log(&*disk, data_dir, true)?;
+            return Err(error);
+        }
+        return Err(Error::Refused(format!(
+            "{error}; `{}` is there nevertheless, or may be, and etcd could start on it: `{}` stays marked and does not start",
+            to.join("member").display(),
+            data_dir.display()
+        )));
     }
     steps.next()?;
     sync(to)?;
@@ -165,7 +167,7 @@ impl Draft {
             Ok(false) => return Err(Error::Refused(format!("`{}` is not empty", to.display()))),
             Err(error) => return Err(Error::io("read", to)(error)),
         }
-        let made = Draft { draft: to.join("exporting") };
+        let made = Draft { draft: to.join(DRAFT) };
         let snap = made.draft.join("snap");
         for dir in [&made.draft, &snap] {
             fs::create_dir(dir).map_err(Error::io("create", dir))?;
