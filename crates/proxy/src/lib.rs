@@ -23,6 +23,7 @@ mod leasing;
 mod logged;
 mod methods;
 mod namespace;
+mod on_way;
 mod order;
 mod pages;
 mod places;

@@ -38,7 +38,7 @@ type Told = Option<Result<Bytes, Failure>>;
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) status: Status,
-    /// The client that asked has no room for the answer. Others may have.
+    /// It concerns the client that asked alone: it has no room for the answer, or has gone. Others ask for themselves.
     pub(crate) is_own: bool,
 }
 
@@ -338,7 +338,7 @@ impl Drop for Leg {
         self.tell.send_if_modified(|told| {
             let is_new = told.is_none();
             let status = Status::new(Code::Unavailable, "the read was given up");
-            told.get_or_insert(Err(Failure { status, is_own: false }));
+            told.get_or_insert(Err(Failure { status, is_own: true }));
             is_new
         });
     }

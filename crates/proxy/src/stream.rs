@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use crate::namespace::Namespace;
+use crate::on_way::OnWay;
 use crate::upstream::{Refusals, STREAM_WINDOW_BYTES, Upstream, tell_unreached};
 
 /// Bytes of a member's messages that wait for the client before no more are read.
@@ -202,6 +203,7 @@ async fn pass(passage: &Passage, timeout: Option<Duration>, shared: &Shared, mut
 struct Space<'a> {
     claim: &'a mut Claim,
     copies: usize,
+    on_way: OnWay,
     lacks_since: Option<Instant>,
 }
 
@@ -212,7 +214,7 @@ impl Space<'_> {
         let bytes = bytes.saturating_add(coming.saturating_mul(self.copies));
         let is_there = self.claim.resize(bytes as u64);
         // What its own client does not take may be there for ever.
-        let is_own = is_there || waiting > 0;
+        let is_own = is_there || waiting > 0 || self.on_way.has_any();
         if !is_own {
             self.claim.refused(bytes as u64);
         }
@@ -235,7 +237,8 @@ async fn converse(
     only: &mut Option<Bytes>,
 ) -> Result<Status, Status> {
     let Passage { upstream, path, metadata, namespace, .. } = passage;
-    let mut space = Space { claim, copies: if namespace.is_empty() { 1 } else { 2 }, lacks_since: None };
+    let copies = if namespace.is_empty() { 1 } else { 2 };
+    let mut space = Space { claim, copies, on_way: OnWay::default(), lacks_since: None };
     while !space.has_room(0, 0, 0) {
         if shared.state.lock().is_gone {
             return Ok(Status::OK);
@@ -332,7 +335,11 @@ async fn converse(
                 }
                 let is_claimed = has_own_claim(&message);
                 // There was room for it before it came.
-                let message = if is_claimed { space.claim.split(message.len() as u64).hold(message) } else { message };
+                let message = if is_claimed {
+                    space.on_way.count(space.claim.split(message.len() as u64).hold(message))
+                } else {
+                    message
+                };
                 let mut state = shared.state.lock();
                 state.to_client_bytes = state.to_client_bytes.saturating_add(message.len());
                 if is_claimed {

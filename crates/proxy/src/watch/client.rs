@@ -18,6 +18,7 @@ use super::feed::Live;
 use super::thread::Command;
 use super::{ClientId, Telling, encode};
 use crate::namespace::Namespace;
+use crate::on_way::OnWay;
 
 /// Bytes that may wait for a client before its watches are taken off their feeds.
 const WAITING_BYTES_MAX: usize = 256 * 1024;
@@ -46,6 +47,7 @@ struct State {
     bytes: usize,
     /// For `bytes`.
     claim: Claim,
+    on_way: OnWay,
     is_stalled: bool,
     end: Option<Status>,
 }
@@ -56,7 +58,9 @@ pub(crate) enum Pushed {
     Taken,
     /// There is no room for them before the client takes what waits. It says so when it has.
     Full,
-    /// There is no room for them, and nothing of this client waits.
+    /// There is no room for them before those that the client was sent last have left.
+    Sending,
+    /// There is no room for them, and nothing of this client is there.
     Starved,
     /// There is no room for progress that nobody has asked for. The next that is told says as much.
     LeftOut,
@@ -65,11 +69,6 @@ pub(crate) enum Pushed {
 /// What is claimed for so many bytes.
 fn claimed(bytes: usize) -> u64 {
     (bytes as u64).next_multiple_of(CLAIM_STEP_BYTES)
-}
-
-/// Has messages hold what they take of a claim.
-fn hold(mut claim: Claim, messages: Vec<Bytes>) -> Vec<Bytes> {
-    messages.into_iter().map(|message| claim.split(message.len() as u64).hold(message)).collect()
 }
 
 impl State {
@@ -95,8 +94,8 @@ impl State {
 impl Mailbox {
     /// `wake` has the client's connection look at it; `claim` is one of nothing yet.
     pub(crate) fn new(wake: impl Fn() + Send + Sync + 'static, live: Live, claim: Claim) -> Mailbox {
-        let (tellings, end) = Default::default();
-        let state = State { tellings, bytes: 0, claim, is_stalled: false, end };
+        let (tellings, on_way, end) = Default::default();
+        let state = State { tellings, bytes: 0, claim, on_way, is_stalled: false, end };
         Mailbox { state: Mutex::new(state), wake: Box::new(wake), live, asked_bytes: AtomicUsize::new(0) }
     }
 
@@ -119,6 +118,9 @@ impl Mailbox {
             state.is_stalled = true;
             if !is_first {
                 return Pushed::Full;
+            }
+            if state.on_way.has_any() {
+                return Pushed::Sending;
             }
             state.claim.refused(claimed(bytes));
             return Pushed::Starved;
@@ -145,8 +147,20 @@ impl Mailbox {
         let claim = is_large.then(|| state.claim.split(bytes as u64));
         state.release();
         drop(state);
-        let messages = encode(telling);
-        Some((if let Some(claim) = claim { hold(claim, messages) } else { messages }, resumes))
+        let mut messages = encode(telling);
+        if let Some(mut claim) = claim {
+            let state = self.state.lock();
+            for message in &mut messages {
+                let held = claim.split(message.len() as u64).hold(std::mem::take(message));
+                *message = state.on_way.count(held);
+            }
+        }
+        Some((messages, resumes))
+    }
+
+    /// Whether events that it was sent have not left yet.
+    pub(crate) fn is_sending(&self) -> bool {
+        self.state.lock().on_way.has_any()
     }
 
     /// Whether so much waits that the client's requests wait, too: each is answered.
@@ -337,9 +351,13 @@ mod tests {
         let large: Vec<Bytes> = [sent(1 << 20, false), sent(2 << 20, true)].concat();
         let bytes: usize = large.iter().map(Bytes::len).sum();
         assert!((3 << 20..=bytes as u64).contains(&held_bytes(&held)), "{} of {bytes}", held_bytes(&held));
-        // What waits besides has its own claim.
+        // What waits besides has its own claim; when its connection has no more room, that is its own doing.
         assert_eq!(silent.push(events(1 << 20)), Pushed::Taken);
-        assert!(held_bytes(&held) > 4 << 20);
+        assert!(held_bytes(&held) > 4 << 20 && silent.is_sending());
+        let (waiting, _) = silent.take().expect("events");
+        assert_eq!(silent.push(events(6 << 20)), Pushed::Sending);
+        drop(waiting);
+        assert_eq!(silent.push(events(1 << 20)), Pushed::Taken);
         drop(large);
         assert!((1 << 20..=2 << 20).contains(&held_bytes(&held)));
         drop(silent);

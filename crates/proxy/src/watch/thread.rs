@@ -99,7 +99,7 @@ struct Thread {
     ticked: Instant,
     counted: Instant,
     gauges: Arc<Gauges>,
-    /// Clients for which there is no room, although nothing waits for them.
+    /// Clients for which there is no room, although nothing waits for them in their mailboxes.
     starved: Vec<ClientId>,
     retried: Instant,
 }

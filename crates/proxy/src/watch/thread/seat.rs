@@ -46,8 +46,12 @@ impl Seat {
 impl Thread {
     /// Looks whether there is room now for a client that had none, and ends its stream after a while.
     pub(super) fn retry(&mut self, id: ClientId) {
-        let Some((since, _)) = self.clients.get(&id).and_then(|seat| seat.starved) else { return };
-        if since.elapsed() < PATIENCE {
+        let Some(seat) = self.clients.get(&id).filter(|seat| seat.is_stalled) else { return };
+        if seat.mailbox.is_sending() {
+            // Nobody else keeps it from anything. If it takes nothing at all, that ends its connection.
+            return self.starved.push(id);
+        }
+        if seat.starved.is_none_or(|(since, _)| since.elapsed() < PATIENCE) {
             return self.asked.add(id, Command::Resume(id));
         }
         let circle = self.circles.close(id);
@@ -77,6 +81,10 @@ impl Thread {
             // Long ago is another time.
             let before = seat.starved.filter(|(_, last)| now.duration_since(*last) < PATIENCE);
             seat.starved = Some((before.map_or(now, |(since, _)| since), now));
+            self.starved.push(id);
+        }
+        if pushed == Pushed::Sending {
+            seat.starved = None;
             self.starved.push(id);
         }
         seat.is_stalled = true;
