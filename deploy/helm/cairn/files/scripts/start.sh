@@ -60,8 +60,10 @@ pause() {
 # What a pod says of its empty disk. The names tell it from the answer of another pod, or of another cluster, at an address that changed hands.
 empty() { echo "$CLUSTER_TOKEN $base-$1: the disk is empty"; }
 
-# Says so at the peer address until the member starts there.
+# Says so at the peer address, until a member answers or starts there.
+speaker=''
 say_empty() {
+  [ -z "$speaker" ] || return 0
   mkdir -p "$DATA_DIR.empty"
   empty "$ordinal" >"$DATA_DIR.empty/disk"
   httpd -f -p "$LISTEN:$PEER_PORT" -h "$DATA_DIR.empty" &
@@ -69,8 +71,10 @@ say_empty() {
 }
 
 stop_saying_empty() {
+  [ -n "$speaker" ] || return 0
   kill "$speaker" 2>/dev/null || true
   wait "$speaker" 2>/dev/null || true
+  speaker=''
   rm -rf "$DATA_DIR.empty"
 }
 
@@ -104,15 +108,17 @@ before() {
   done
 }
 
-# Adds this pod to the cluster and prints the members: waits for a quorum, and for the learner before it.
+# Adds this pod to the cluster and sets `members`: waits for a quorum, and for the learner before it. While no member answers it says that the
+# disk is empty; not longer, since members connect to this address once the pod is added, and what serves them then may hold the port.
 join() {
   tries=0
   while :; do
     if members=$(ask member list 2>/dev/null); then
+      stop_saying_empty
       member=$(echo "$members" | member_of "$ordinal") id=$(echo "$member" | field 1) before=$(before "$members")
       case $(echo "$member" | field 2) in
         unstarted)
-          if [ -z "$before" ]; then echo "$members"; return; fi
+          [ -n "$before" ] || return 0
           why="another learner is in the way, so this one leaves: $(ask member remove "$id" 2>&1 | tail -n 1)"
           ;;
         started) why="the data of member $id is lost, and it is replaced: $(ask member remove "$id" 2>&1 | tail -n 1)" ;;
@@ -125,6 +131,7 @@ join() {
           ;;
       esac
     else
+      say_empty
       why="no member answers: $(ask member list 2>&1 | tail -n 1)"
       [ "$ordinal" != 0 ] || why="$why (no cluster is founded: if all data may be lost, or none was written yet, set found=true)"
     fi
@@ -174,7 +181,5 @@ if [ -z "$(others)" ]; then
   exit 1
 fi
 say "joining a cluster"
-say_empty
-members=$(join)
-stop_saying_empty
+join
 serve --initial-cluster-state=existing --initial-cluster="$(echo "$members" | initial_cluster)"
