@@ -73,7 +73,17 @@ func life(t *testing.T, prepare func(*Pods)) {
 	t.Log("more pods")
 	pods.Scale(5)
 	// As if it had been let in beside another learner: neither would start, so it leaves and takes its turn.
-	pods.ctl(3, "member", "add", "pod-4", "--learner", fmt.Sprintf("--peer-urls=%s://pod-4.%s:%d", pods.scheme, domain, pods.peer))
+	// The cluster takes it once all members have been connected for a while.
+	add := []string{"member", "add", "pod-4", "--learner", fmt.Sprintf("--peer-urls=%s://pod-4.%s:%d", pods.scheme, domain, pods.peer)}
+	for deadline := time.Now().Add(waitMax); ; time.Sleep(100 * time.Millisecond) {
+		output, err := pods.tryCtl(3, add...)
+		if err == nil {
+			break
+		}
+		if !strings.Contains(output, "unhealthy cluster") || time.Now().After(deadline) {
+			t.Fatalf("%v: %v\n%s", add, err, output)
+		}
+	}
 	for number := 3; number < 5; number++ {
 		running[number] = pods.Start(number)
 	}
