@@ -93,9 +93,7 @@ func (s *stage) toCairnElsewhere(old *[]string, round int, move func(args ...str
 	s.t.Helper()
 	s.replaced(old, harness.Cairn, round, move)
 	// While all others run 3.6, one of them sends the image.
-	if first := s.running[(*old)[0]]; !strings.Contains(first.Log(), "installed the database of an etcd member") {
-		s.t.Errorf("no image came from a leader of 3.6:\n%s", first.LogTail())
-	}
+	s.running[(*old)[0]].AwaitLog(s.t, "installed the database of an etcd member")
 	s.awaitVersion(current)
 }
 
