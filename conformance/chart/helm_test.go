@@ -205,6 +205,27 @@ func TestChartIsClean(t *testing.T) {
 	}
 }
 
+// The chart has copies of the alert rules and of the dashboard: helm packs no file from outside of it, and a link to one does not survive every
+// way that a source tree takes. UPDATE_DOCS=1 writes them.
+func TestChartCopies(t *testing.T) {
+	for _, name := range []string{"alerts.yml", "grafana.json"} {
+		text, err := os.ReadFile(filepath.Join("../../deploy", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(chart, "files", name)
+		if os.Getenv("UPDATE_DOCS") != "" {
+			if err := os.WriteFile(path, text, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if copied, err := os.ReadFile(path); err != nil || !bytes.Equal(copied, text) {
+			t.Errorf("%s is not deploy/%s (%v): UPDATE_DOCS=1 make chart", path, name, err)
+		}
+	}
+}
+
 // A cluster may be founded on installation, and by nobody after an upgrade, unless the values say so.
 func TestFounding(t *testing.T) {
 	for _, c := range []struct {
