@@ -124,12 +124,14 @@ func TestStalledLeaderHandsOver(t *testing.T) {
 	var leader *harness.Server
 	harness.Attempt(t, func() error {
 		disks.Recover()
+		// Chosen before the stall: a member whose disk stalls may answer nobody, and then the members agree on no leader.
 		leader = cluster.Leader()
 		before, seen := mustStatus(t, leader), len(leader.Log())
+		other := cluster.Follower()
 		writers.await(t, 50, settleMax)
 		disks.Stall(leader)
 		stalled := time.Now()
-		now := awaitOther(t, cluster.Follower(), before.ID)
+		now := awaitOther(t, other, before.ID)
 		took := time.Since(stalled)
 		t.Logf("handed over after %v; with the other members writing again after %v more", took, writers.await(t, 50, settleMax))
 		if now.Term != before.Term+1 {
