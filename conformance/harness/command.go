@@ -24,7 +24,7 @@ type Command struct {
 	Args  []string
 	Stdin string
 	Env   []string
-	// Max is how long the command may run before it is killed; 30 s if zero.
+	// Max is how long the command may run before it is killed; 60 s if zero.
 	Max time.Duration
 	// Lines ends the command once it has printed that many lines: for `watch`,
 	// which never ends by itself.
@@ -35,7 +35,7 @@ type Command struct {
 func (c Command) Run(t testing.TB) Result {
 	t.Helper()
 	if c.Max == 0 {
-		c.Max = 30 * time.Second
+		c.Max = 60 * time.Second
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), c.Max)
 	defer cancel()

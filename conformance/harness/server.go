@@ -20,7 +20,7 @@ const (
 	readyText = "ready to serve client requests"
 	// Generous, because the machine may build something else meanwhile.
 	startMax = 60 * time.Second
-	stopMax  = 20 * time.Second
+	stopMax  = 60 * time.Second
 	// A leader of etcd that checks for corruption every 2 s may begin one check
 	// after the other while it stops, each of which takes 7 s then.
 	stopEtcdMax = 65 * time.Second
