@@ -49,7 +49,7 @@ func newInsider(t *testing.T, cluster *harness.Cluster) *insider {
 
 // context is one of a call: a member that has ended must not hold a test up.
 func (in *insider) context() context.Context {
-	ctx, cancel := context.WithTimeout(in.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(in.t.Context(), 60*time.Second)
 	in.t.Cleanup(cancel)
 	if in.token != "" {
 		return withToken(ctx, in.token)
@@ -65,7 +65,7 @@ func (in *insider) status() []*clientv3.StatusResponse {
 		var status *clientv3.StatusResponse
 		var err error
 		// A token may reach a member after the call.
-		for range 100 {
+		for range 3000 {
 			status, err = client.Status(in.context(), in.cluster.Members[number].Endpoint())
 			if !errors.Is(err, rpctypes.ErrInvalidAuthToken) {
 				break
@@ -83,7 +83,7 @@ func (in *insider) status() []*clientv3.StatusResponse {
 // leader is the number of the member that leads.
 func (in *insider) leader() int {
 	in.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(60 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		for number, status := range in.status() {
 			if status.Leader == status.Header.MemberId {
 				return number
@@ -150,7 +150,7 @@ func (in *insider) send(requests ...*pb.InternalRaftRequest) uint64 {
 func (in *insider) settled(index uint64) {
 	in.t.Helper()
 	var seen []string
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(60 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		seen = nil
 		level := true
 		all := in.status()
@@ -169,7 +169,7 @@ func (in *insider) settled(index uint64) {
 func (in *insider) same(what string) {
 	in.t.Helper()
 	var all []string
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(60 * time.Second); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
 		all = nil
 		for number := range in.clients {
 			all = append(all, in.contents(number))

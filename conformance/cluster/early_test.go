@@ -20,12 +20,12 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-const patience = 30 * time.Second
+const patience = 60 * time.Second
 
 // page waits until a URL is answered at all.
 func page(t *testing.T, url string) (int, string) {
 	t.Helper()
-	client := http.Client{Timeout: 3 * time.Second}
+	client := http.Client{Timeout: 10 * time.Second}
 	var last error
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		response, err := client.Get(url)
@@ -212,7 +212,7 @@ func TestRestartedAlone(t *testing.T) {
 	}
 	seen = alone.Launch()
 	cluster.Members[0].Launch()
-	if err := alone.AwaitReady(seen, patience); err != nil {
+	if err := alone.AwaitReady(seen, startMax); err != nil {
 		t.Fatal(err)
 	}
 	// It may begin after any put.

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
@@ -10,13 +11,15 @@ import (
 	"time"
 
 	"cairn.dev/conformance/harness"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 )
 
 // startMax is generous, because the machine may build something else meanwhile.
 const startMax = 60 * time.Second
 
 // settleMax is how long a cluster may take to come to rest after a change.
-const settleMax = 30 * time.Second
+const settleMax = 60 * time.Second
 
 // Cluster is several servers that are members of one cluster.
 type Cluster struct {
@@ -151,27 +154,25 @@ type Status struct {
 	Version                 string
 }
 
+// statusMax is how long a member may take to say how it is: one whose disk
+// stalls may not say it at all.
+const statusMax = 5 * time.Second
+
 // statusOf asks a member; ok is false when it does not answer.
 func statusOf(s *harness.Server) (status Status, ok bool) {
-	result := s.Ctl("--command-timeout=2s", "endpoint", "status", "-w", "json")
-	var answers []struct {
-		Status struct {
-			Header struct {
-				MemberID uint64 `json:"member_id"`
-			}
-			Leader           uint64
-			RaftTerm         uint64
-			RaftAppliedIndex uint64
-			IsLearner        bool
-			Version          string
-		}
-	}
-	if err := json.Unmarshal([]byte(result.Stdout), &answers); result.Code != 0 || err != nil || len(answers) != 1 {
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Endpoint()}, Logger: zap.NewNop()})
+	if err != nil {
 		return Status{}, false
 	}
-	found := answers[0].Status
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), statusMax)
+	defer cancel()
+	found, err := client.Status(ctx, s.Endpoint())
+	if err != nil {
+		return Status{}, false
+	}
 	return Status{
-		ID: found.Header.MemberID, Leader: found.Leader, Term: found.RaftTerm, Index: found.RaftAppliedIndex,
+		ID: found.Header.MemberId, Leader: found.Leader, Term: found.RaftTerm, Index: found.RaftAppliedIndex,
 		Learner: found.IsLearner, Version: found.Version,
 	}, true
 }

@@ -179,7 +179,7 @@ func TestRefusedStarts(t *testing.T) {
 			server := harness.Prepare(t, harness.Subject(), filepath.Join(t.TempDir(), "data"))
 			server.Name = "refused"
 			test.prepare(server)
-			err := server.TryRun(20 * time.Second)
+			err := server.TryRun(time.Minute)
 			if err == nil {
 				t.Fatal("it starts")
 			}
@@ -229,7 +229,7 @@ func TestOtherToken(t *testing.T) {
 	last := cluster.Members[2]
 	cluster.Members = cluster.Members[:2]
 	cluster.Run()
-	if err := last.TryRun(20 * time.Second); err == nil {
+	if err := last.TryRun(time.Minute); err == nil {
 		t.Fatal("it starts")
 	}
 	if !strings.Contains(last.Log(), "cluster ID mismatch") {
@@ -245,7 +245,7 @@ func TestDirectoryInUse(t *testing.T) {
 	server := harness.Start(t, harness.Subject())
 	server.MustCtl("put", "a", "1")
 	second := harness.Prepare(t, harness.Subject(), server.DataDir)
-	if err := second.TryRun(20 * time.Second); err == nil {
+	if err := second.TryRun(time.Minute); err == nil {
 		t.Fatal("it starts")
 	}
 	if code, err := second.Wait(time.Second); err != nil || code != 1 {
@@ -280,7 +280,7 @@ func TestDataOfAnotherCluster(t *testing.T) {
 	cluster.MustCtl("put", "own", "1")
 	stray := other.Members[2]
 	cluster.Members[2].Stop()
-	if err := stray.TryRun(20 * time.Second); err == nil {
+	if err := stray.TryRun(time.Minute); err == nil {
 		t.Error("it serves clients")
 	}
 	if code, err := stray.Wait(time.Second); err != nil || code != 1 {
@@ -321,12 +321,12 @@ func TestDiscovery(t *testing.T) {
 	}
 	late := cluster.Prepare()
 	late.Discovered = true
-	if err := late.TryRun(20 * time.Second); err == nil || !strings.Contains(late.Log(), "cluster is full") {
+	if err := late.TryRun(time.Minute); err == nil || !strings.Contains(late.Log(), "cluster is full") {
 		t.Errorf("a fourth one: %v", err)
 	}
 	unknown := cluster.Prepare("--discovery-token=another")
 	unknown.Discovered = true
-	if err := unknown.TryRun(20 * time.Second); err == nil || !strings.Contains(unknown.Log(), "size key not found") {
+	if err := unknown.TryRun(time.Minute); err == nil || !strings.Contains(unknown.Log(), "size key not found") {
 		t.Errorf("an unknown token: %v", err)
 	}
 	cluster.Members[0].Kill()
@@ -357,7 +357,7 @@ func TestForceNeedsData(t *testing.T) {
 	}
 	server := harness.Prepare(t, harness.Cairn, filepath.Join(t.TempDir(), "data"))
 	server.SetFlags("--force-new-cluster")
-	if err := server.TryRun(20 * time.Second); err == nil {
+	if err := server.TryRun(time.Minute); err == nil {
 		t.Fatal("it starts")
 	}
 	if code, err := server.Wait(time.Second); err != nil || code != 1 {

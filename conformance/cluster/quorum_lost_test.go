@@ -71,7 +71,9 @@ func TestRunbookOfLostQuorum(t *testing.T) {
 	shell := func(line string) string {
 		command := exec.Command("sh", "-ec", line)
 		command.Dir = work
-		command.Env = append(os.Environ(), "PATH="+tools+":"+os.Getenv("PATH"), "LEFT="+left.Endpoint(), "DIR="+left.DataDir)
+		command.Env = append(os.Environ(), "PATH="+tools+":"+os.Getenv("PATH"), "LEFT="+left.Endpoint(), "DIR="+left.DataDir,
+			// The tools' own 5 s are few on a busy machine.
+			"ETCDCTL_COMMAND_TIMEOUT=30s")
 		output, err := command.CombinedOutput()
 		if err != nil {
 			t.Errorf("%s: %v\n%s", line, err, output)

@@ -35,13 +35,15 @@ func prepareDisks(t testing.TB, members []*harness.Server) *disks {
 		member.Setenv("LD_PRELOAD", disks.shim)
 		member.Setenv("STALL_FILE", disks.files[member])
 	}
-	t.Cleanup(disks.Recover)
 	return disks
 }
 
-// Stall has a member's disk answer no sync that is not over yet.
+// Stall has a member's disk answer no sync that is not over yet. It answers
+// again before the members are ended with the test, which they could not do
+// otherwise.
 func (d *disks) Stall(member *harness.Server) {
 	d.t.Helper()
+	d.t.Cleanup(d.Recover)
 	if err := os.WriteFile(d.files[member], nil, 0o600); err != nil {
 		d.t.Fatal(err)
 	}

@@ -166,10 +166,12 @@ func TestStalledLeaderComesBack(t *testing.T) {
 	cluster.Run()
 	writers := write(t, cluster.Members)
 	harness.Attempt(t, func() error {
+		// Asked before the stall, as above.
 		leader, other := cluster.Leader(), cluster.Follower()
+		before := id(t, leader)
 		writers.await(t, 50, settleMax)
 		disks.Stall(leader)
-		awaitOther(t, other, id(t, leader))
+		awaitOther(t, other, before)
 		writers.await(t, 200, settleMax)
 		disks.Recover()
 		writers.await(t, 200, settleMax)
