@@ -19,7 +19,7 @@ import (
 // TestSyncBeforeAnswer and the power cuts of the crates' own tests do.
 func TestKill(t *testing.T) {
 	rounds := harness.Number(t, "KILL_ROUNDS", 5)
-	const writerCount, followerCount = 16, 4
+	const writerCount, followerCount, writesMin = 16, 4, 10
 
 	server := harness.Start(t, harness.Subject(), "--quota-backend-bytes=8589934592")
 	ledger := newLedger()
@@ -35,7 +35,9 @@ func TestKill(t *testing.T) {
 	reader := server.Client()
 	audited := int64(1)
 	for round := range rounds {
+		before := ledger.count()
 		time.Sleep(time.Duration(20+rand.IntN(400)) * time.Millisecond)
+		await(t, "acknowledged writes", func() bool { return ledger.count() >= before+writesMin })
 		server.Kill()
 		promised := ledger.highestAcknowledged()
 		server.Run()
@@ -64,7 +66,7 @@ func TestKill(t *testing.T) {
 	}
 	t.Logf("%d rounds, %d writes acknowledged, %d of unknown outcome, revision %d",
 		rounds, len(ledger.acknowledged), ledger.failed, last)
-	if len(ledger.acknowledged) < rounds*10 {
+	if len(ledger.acknowledged) < rounds*writesMin {
 		t.Errorf("only %d writes were acknowledged: the test has proved little", len(ledger.acknowledged))
 	}
 }

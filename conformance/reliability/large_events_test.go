@@ -38,7 +38,7 @@ func TestUnreadLargeEvents(t *testing.T) {
 	const streams, json, valueBytes, heldMB = 300, 60, 1_000_000, 64
 	server := harness.Start(t, harness.Subject(), fmt.Sprintf("--max-held-bytes=%d", heldMB<<20), "--client-write-timeout=10m")
 	client := server.Client()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Minute)
 	defer cancel()
 	value := strings.Repeat("v", valueBytes)
 	many := func(round int) {
@@ -82,6 +82,8 @@ func TestUnreadLargeEvents(t *testing.T) {
 		_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
 		fmt.Fprintf(conn, "POST /v3/watch HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	}
+	// Each of them hears of what comes once it watches.
+	awaitWatchers(t, server, streams+json)
 	time.Sleep(time.Second)
 	before := memoryMB(t, server)
 	peak := peakMemory(t, server)
@@ -118,12 +120,18 @@ func TestUnreadLargeEvents(t *testing.T) {
 			if err := call.openUp(); err != nil {
 				t.Error(err)
 			}
-			if bytes, err := call.drainTo(due, 2*time.Minute); bytes < due {
+			if bytes, err := call.drainTo(due, 5*time.Minute); bytes < due {
 				t.Errorf("stream %d got %d bytes of events, at least %d are due: %v", number, bytes, due, err)
 			}
 		})
 	}
 	reading.Wait()
+}
+
+// awaitWatchers waits until so many watches are there, or more.
+func awaitWatchers(t testing.TB, server *harness.Server, wanted int) {
+	t.Helper()
+	await(t, fmt.Sprint(wanted, " watches"), func() bool { return metric(t, server, "etcd_debugging_mvcc_watcher_total", "") >= wanted })
 }
 
 // TestUnreadRangeStreams lets hundreds of clients ask for large values in

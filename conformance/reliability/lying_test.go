@@ -160,6 +160,7 @@ func TestFailingCalls(t *testing.T) {
 	defer writers.stop()
 	ended, failed := 0, int64(0)
 	for round := range rounds {
+		run.pause()
 		before := run.disk.get(callsFailed)
 		run.disk.set(failAt, int64(run.random.IntN([]int{5, 60, 400}[run.random.IntN(3)])))
 		if round%4 == 3 {

@@ -29,7 +29,7 @@ func fill(t testing.TB, client *clientv3.Client, valueBytes, putsMax int) int {
 	random := rand.NewChaCha8([32]byte{})
 	for n := range putsMax {
 		random.Read(value)
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		_, err := client.Put(ctx, fmt.Sprintf("fill/%06d", n), string(value))
 		cancel()
 		if errors.Is(err, rpctypes.ErrNoSpace) {
@@ -47,7 +47,7 @@ func fill(t testing.TB, client *clientv3.Client, valueBytes, putsMax int) int {
 // what an operator needs works.
 func checkNoSpace(t testing.TB, client *clientv3.Client, endpoint string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	alarms, err := client.AlarmList(ctx)
 	if err != nil || len(alarms.Alarms) != 1 || alarms.Alarms[0].Alarm.String() != "NOSPACE" {
@@ -71,7 +71,7 @@ func checkNoSpace(t testing.TB, client *clientv3.Client, endpoint string) {
 // space back by itself.
 func clear(t testing.TB, server *harness.Server, client *clientv3.Client) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	deleted, err := client.Delete(ctx, "fill/", clientv3.WithPrefix())
 	if err != nil {
@@ -90,7 +90,7 @@ func clear(t testing.TB, server *harness.Server, client *clientv3.Client) {
 // disarm clears the alarm and waits until writes are taken again.
 func disarm(t testing.TB, client *clientv3.Client) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if _, err := client.AlarmDisarm(ctx, &clientv3.AlarmMember{}); err != nil {
 		t.Fatalf("disarm: %v", err)
@@ -146,13 +146,13 @@ func TestDiskFull(t *testing.T) {
 	server.Stop()
 	server.Run()
 	// A small delete first: it writes, like everything, and must find room.
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if _, err := client.Delete(ctx, "fill/000001"); err != nil {
 		t.Fatalf("delete on a full disk: %v", err)
 	}
 	clear(t, server, client)
-	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(spaceMax); ; time.Sleep(200 * time.Millisecond) {
 		if free := freeBytes(t, disk); free >= atFull+uint64(took*valueBytes*8/10) {
 			t.Logf("%d MB are free again", free>>20)
 			break
@@ -190,7 +190,7 @@ func fillWithSmallKeys(t testing.TB, client *clientv3.Client, keysMax int) int {
 				for at := range ops {
 					ops[at] = clientv3.OpPut(smallKey(first+at), "x")
 				}
-				ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 				_, err := client.Txn(ctx).Then(ops...).Commit()
 				cancel()
 				if errors.Is(err, rpctypes.ErrNoSpace) {

@@ -43,6 +43,7 @@ func (r syscallRecord) isWrite() bool {
 type trace struct {
 	t       testing.TB
 	path    string
+	pid     int // of the server
 	command *exec.Cmd
 }
 
@@ -54,7 +55,7 @@ func startTrace(t testing.TB, server *harness.Server, options ...string) *trace 
 	if _, err := exec.LookPath("strace"); err != nil {
 		harness.Unproved(t, "strace is not installed")
 	}
-	tr := &trace{t: t, path: filepath.Join(t.TempDir(), "strace")}
+	tr := &trace{t: t, path: filepath.Join(t.TempDir(), "strace"), pid: server.Pid()}
 	arguments := append([]string{"-f", "-yy", "-xx", "-s", "16777216", "-e", "trace=" + tracedCalls,
 		"-e", "signal=none", "-o", tr.path, "-p", fmt.Sprint(server.Pid())}, options...)
 	tr.command = exec.Command("strace", arguments...)
@@ -110,11 +111,27 @@ var (
 	stringText  = regexp.MustCompile(`"((?:\\x[0-9a-f]{2})*)"`)
 )
 
+// settle waits until strace has written down what the server has done: a client
+// has its answer before that, and the thread that sent it does not sleep until
+// strace has seen the end of the call.
+func (tr *trace) settle() {
+	tr.t.Helper()
+	time.Sleep(200 * time.Millisecond)
+	await(tr.t, "a server at rest", func() bool {
+		states, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", tr.pid))
+		for _, state := range states {
+			if text, err := os.ReadFile(state); err == nil && !strings.Contains(string(text), "State:\tS") {
+				return false
+			}
+		}
+		return true
+	})
+}
+
 // records parses what strace has written.
 func (tr *trace) records() []syscallRecord {
 	tr.t.Helper()
-	// The client has its answer before strace has written down the call that sent it.
-	time.Sleep(200 * time.Millisecond)
+	tr.settle()
 	tr.stop()
 	file, err := os.Open(tr.path)
 	if err != nil {

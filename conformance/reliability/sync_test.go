@@ -40,7 +40,7 @@ func putAll(server *harness.Server, first, count, parallel int) int {
 		go func() {
 			defer waiting.Done()
 			for n := range next {
-				ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 				_, err := client.Put(ctx, &pb.PutRequest{Key: fmt.Appendf(nil, "key-%d", n), Value: marker(n)})
 				cancel()
 				if err == nil {
@@ -207,7 +207,7 @@ func TestSyncFailure(t *testing.T) {
 			}
 		}()
 	}
-	code, err := server.Wait(20 * time.Second)
+	code, err := server.Wait(time.Minute)
 	close(stop)
 	if err != nil {
 		server.Kill()

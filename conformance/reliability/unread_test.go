@@ -199,7 +199,7 @@ func TestUnreadSnapshots(t *testing.T) {
 		defer reader.Close()
 		return io.Copy(io.Discard, reader)
 	}
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
 		bytes, err := backup()
 		if err == nil && bytes > 4<<20 {
 			break
