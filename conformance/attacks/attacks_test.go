@@ -1,6 +1,7 @@
 package attacks
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -97,7 +98,7 @@ func TestAttacks(t *testing.T) {
 var exceptions = map[string]string{}
 
 // judge holds what must hold in any case; of the genuine server it is only logged. What
-// a machine that is late may cause, too, it returns: that the good client had to wait.
+// a machine that is late may cause, too, it returns: that the good client had to wait, or that one of the two did nothing.
 func judge(t *testing.T, attack attack, server *harness.Server, seen Experience, growthKB int, got report) (late error) {
 	t.Helper()
 	complain := t.Errorf
@@ -110,7 +111,7 @@ func judge(t *testing.T, attack attack, server *harness.Server, seen Experience,
 		complain("%s: the good client failed: %v", attack.name, seen.Failures)
 	}
 	if seen.Reads == 0 || seen.Puts == 0 {
-		complain("%s: the good client got %d reads and %d puts", attack.name, seen.Reads, seen.Puts)
+		late = fmt.Errorf("%s: the good client got %d reads and %d puts", attack.name, seen.Reads, seen.Puts)
 	}
 	for kind, us := range map[string]map[string]float64{"read": seen.ReadUs, "put": seen.PutUs} {
 		if took := time.Duration(us["p99"]) * time.Microsecond; took > waitMax {
@@ -120,8 +121,9 @@ func judge(t *testing.T, attack attack, server *harness.Server, seen Experience,
 	if growthKB>>10 > attack.growthMB {
 		complain("%s: memory grew by %d MB, the bound is %d MB", attack.name, growthKB>>10, attack.growthMB)
 	}
+	// At the lowest priority it may not have come to it on a busy machine.
 	if got.Connections == 0 || got.Bytes == 0 {
-		t.Errorf("%s: the attacker has done nothing: the test has proved nothing", attack.name)
+		return fmt.Errorf("%s: the attacker has done nothing: the test has proved nothing", attack.name)
 	}
 	if strings.Contains(server.Log(), "panicked at") {
 		complain("%s: a panic in the log:\n%s", attack.name, server.LogTail())
@@ -225,8 +227,16 @@ func startRole(t *testing.T, server *harness.Server, name string) *role {
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
-	return &role{t, command, orders, reports}
+	// What it does counts from when it is there.
+	said := bufio.NewReader(reports)
+	if line, err := said.ReadString('\n'); err != nil || line != begun {
+		t.Fatalf("%s says %q: %v", name, line, err)
+	}
+	return &role{t, command, orders, said}
 }
+
+// begun is the first line of each role.
+const begun = "begun\n"
 
 // end ends the process and returns what it has to say, and how long it has used
 // a processor.
@@ -248,6 +258,7 @@ func TestRole(t *testing.T) {
 	if role == "" {
 		t.Skip("started by TestAttacks")
 	}
+	fmt.Print(begun)
 	stop := make(chan struct{})
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)

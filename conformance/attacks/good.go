@@ -22,7 +22,7 @@ const (
 	readEach = time.Millisecond
 	putEach  = 10 * time.Millisecond
 	// answerMax is how long an answer may take.
-	answerMax = 20 * time.Second
+	answerMax = time.Minute
 )
 
 // Experience is what a good client has seen.

@@ -13,7 +13,7 @@ import (
 
 // healMax is how long a cluster may take until all members are level again
 // once nothing is broken any more.
-const healMax = 30 * time.Second
+const healMax = 2 * time.Minute
 
 // Agreed waits until all members are at the same revision, and returns the
 // history they share, as value to revision. It is an error if they differ.

@@ -124,7 +124,7 @@ func (r *Record) Check(t testing.TB, took map[string]int64) {
 			ClientId: done.client, Input: done, Call: int64(done.called), Output: done, Return: int64(done.returned),
 		})
 	}
-	if result := porcupine.CheckOperationsTimeout(register, events, time.Minute); result != porcupine.Ok {
+	if result := porcupine.CheckOperationsTimeout(register, events, 5*time.Minute); result != porcupine.Ok {
 		t.Errorf("the history of %d operations is not linearizable: %v\n%s", len(events), result, firstUnexplained(events))
 	}
 }

@@ -20,7 +20,7 @@ const waiters = 100
 // queued waits until so many keys are under a name.
 func queued(t *testing.T, client *clientv3.Client, name string, count int64) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		response, err := client.Get(harness.Context(t), name+"/", clientv3.WithPrefix(), clientv3.WithCountOnly())
 		if err != nil {
 			t.Fatal(err)
@@ -260,7 +260,7 @@ func TestLeaderChange(t *testing.T) {
 	}()
 	queued(t, clients[follower], "a", 2)
 	cluster.Members[leader].Kill()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		short, cancel := context.WithTimeout(ctx, 5*time.Second)
 		_, err := locks.Unlock(short, &lock.UnlockRequest{Key: first.Key})
 		cancel()
@@ -276,7 +276,7 @@ func TestLeaderChange(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Error("it waits for ever")
 	}
 }

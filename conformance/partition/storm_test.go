@@ -27,6 +27,7 @@ func TestStorm(t *testing.T) {
 		member.Kill()
 		return member.Run
 	}}}, faults...)
+	const answersMin = 100
 	count := 0
 	for end := record.Now() + time.Duration(harness.Number(t, "STORM_SECONDS", 20))*time.Second; record.Now() < end; count++ {
 		fault := storm[random.IntN(len(storm))]
@@ -38,12 +39,17 @@ func TestStorm(t *testing.T) {
 		mend := fault.inject(s)
 		time.Sleep(between(100, 4000))
 		mend()
+		mended := record.Now()
 		time.Sleep(between(0, 1500))
+		// Enough for the history to prove something, also on a busy machine.
+		if count := atLeast(record, mended, answersMin); count < answersMin {
+			t.Fatalf("after %s only %d were answered in %v", fault.name, count, answeredMax)
+		}
 	}
 	load.Stop()
 	record.Check(t, audit.Agreed(t, s.cluster, s.clients))
 	t.Logf("%d faults, %d answers, %d without an answer", count, record.Since(0), record.Failures)
-	if record.Since(0) < 100*count {
+	if record.Since(0) < answersMin*count {
 		t.Error("too little was answered for this to prove anything")
 	}
 }

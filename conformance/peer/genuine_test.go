@@ -192,10 +192,11 @@ func TestGenuinePeer(t *testing.T) {
 		}
 	}
 	if server.Kind != harness.Etcd {
-		page := metricsPage(t, server)
 		active := fmt.Sprintf("etcd_network_active_peers{Local=%q,Remote=%q} 1", subject.ID.String(), own.ID.String())
-		if !bytes.Contains(page, []byte(active)) {
-			t.Errorf("the metrics do not say %s", active)
+		for deadline := time.Now().Add(startMax); !bytes.Contains(metricsPage(t, server), []byte(active)); time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("the metrics do not say %s", active)
+			}
 		}
 	}
 	server.Kill()

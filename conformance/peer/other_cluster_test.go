@@ -15,7 +15,7 @@ func TestOtherClustersDirectory(t *testing.T) {
 	ours := harness.StartCluster(t, harness.Subject(), 3, nil, "--initial-cluster-token=ours")
 	client := ours.Client(0, 1)
 	put := func(key string) error {
-		ctx, cancel := context.WithTimeout(context.Background(), waitMax)
+		ctx, cancel := context.WithTimeout(context.Background(), startMax/2)
 		defer cancel()
 		_, err := client.Put(ctx, key, "value")
 		return err

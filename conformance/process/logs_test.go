@@ -15,7 +15,7 @@ import (
 	"cairn.dev/conformance/harness"
 )
 
-const patience = 30 * time.Second
+const patience = time.Minute
 
 var (
 	inCode = regexp.MustCompile("`((?:[^`\\\\]|\\\\.)+)`")

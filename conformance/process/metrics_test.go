@@ -119,6 +119,8 @@ func TestMetricFamilies(t *testing.T) {
 				for _, kind := range []harness.Kind{harness.Etcd, harness.Subject()} {
 					cluster := harness.StartCluster(t, kind, size, nil, "--metrics="+detail)
 					use(t, cluster.Client(0))
+					// A leader puts the version into the log some time after it was elected.
+					await(t, "the version of the cluster", func() bool { return families(t, cluster.Members[0])["etcd_cluster_version"] != nil })
 					pages[kind] = families(t, cluster.Members[0])
 				}
 				want, got := pages[harness.Etcd], pages[harness.Subject()]
@@ -139,15 +141,8 @@ func TestMetricFamilies(t *testing.T) {
 	}
 }
 
-// What can be counted is counted as etcd counts it.
-func TestMetricValues(t *testing.T) {
-	etcd, subject := harness.StartPair(t)
-	pages := []map[string]*dto.MetricFamily{}
-	for _, server := range []*harness.Server{etcd, subject} {
-		use(t, server.Client())
-		pages = append(pages, families(t, server))
-	}
-	want, got := pages[0], pages[1]
+// differences are those in what etcd and the other one have counted.
+func differences(want, got map[string]*dto.MetricFamily) (found []string) {
 	for _, name := range []string{
 		"etcd_mvcc_put_total", "etcd_mvcc_delete_total", "etcd_mvcc_range_total", "etcd_mvcc_txn_total",
 		"etcd_debugging_mvcc_total_put_size_in_bytes", "etcd_debugging_mvcc_keys_total",
@@ -157,7 +152,7 @@ func TestMetricValues(t *testing.T) {
 		"etcd_debugging_mvcc_db_compaction_keys_total",
 	} {
 		if got[name] == nil || value(want[name]) != value(got[name]) {
-			t.Errorf("%s is %v, etcd's is %v", name, got[name], value(want[name]))
+			found = append(found, fmt.Sprintf("%s is %v, etcd's is %v", name, got[name], value(want[name])))
 		}
 	}
 	for _, name := range []string{
@@ -166,8 +161,25 @@ func TestMetricValues(t *testing.T) {
 	} {
 		wanted, given := want[name].Metric[0].GetHistogram().GetSampleCount(), got[name].Metric[0].GetHistogram().GetSampleCount()
 		if wanted != given {
-			t.Errorf("%s has %d samples, etcd's has %d", name, given, wanted)
+			found = append(found, fmt.Sprintf("%s has %d samples, etcd's has %d", name, given, wanted))
 		}
+	}
+	return found
+}
+
+// What can be counted is counted as etcd counts it.
+func TestMetricValues(t *testing.T) {
+	etcd, subject := harness.StartPair(t)
+	for _, server := range []*harness.Server{etcd, subject} {
+		use(t, server.Client())
+	}
+	// Events are counted by those who send them, beside the answers.
+	want, got := families(t, etcd), families(t, subject)
+	for deadline := time.Now().Add(time.Minute); len(differences(want, got)) > 0 && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		want, got = families(t, etcd), families(t, subject)
+	}
+	for _, difference := range differences(want, got) {
+		t.Error(difference)
 	}
 	for _, name := range []string{"etcd_disk_wal_fsync_duration_seconds", "etcd_server_request_duration_seconds", "etcd_server_apply_duration_seconds"} {
 		for _, metric := range got[name].Metric {
@@ -209,7 +221,15 @@ func TestStageOfStoppedFollowers(t *testing.T) {
 			leader, client = i, member.Client()
 		}
 	}
+	harness.Attempt(t, func() error { return putWhileStopped(t, cluster, leader, client, stopped) })
+}
+
+// putWhileStopped stops the followers for a while, puts, and looks where the
+// put's time is. An error says that the machine was late.
+func putWhileStopped(t *testing.T, cluster *harness.Cluster, leader int, client *clientv3.Client, stopped time.Duration) error {
+	t.Helper()
 	before := stages(families(t, cluster.Members[leader]))
+	began := time.Now()
 	for i, member := range cluster.Members {
 		if i != leader {
 			member.Pause()
@@ -217,25 +237,30 @@ func TestStageOfStoppedFollowers(t *testing.T) {
 			time.AfterFunc(stopped, member.Resume)
 		}
 	}
-	began := time.Now()
+	asked := time.Now()
 	if _, err := client.Put(harness.Context(t), "key", "value"); err != nil {
 		t.Fatal(err)
 	}
-	took := time.Since(began)
+	took := time.Since(asked)
 	after := stages(families(t, cluster.Members[leader]))
 	spent := func(stage string) time.Duration {
 		name := "write " + stage
 		return time.Duration((after[name].GetSampleSum() - before[name].GetSampleSum()) * float64(time.Second))
 	}
 	// What is between the followers' stop and the put is not in it.
-	if replication := spent("replication"); replication < stopped/2 || replication > took {
-		t.Errorf("a put that took %v has %v of replication; the followers were stopped for %v", took, replication, stopped)
+	replication := spent("replication")
+	if replication > took {
+		t.Errorf("a put that took %v has %v of replication", took, replication)
 	}
 	for _, stage := range []string{"queue", "log_sync", "apply"} {
-		if spent(stage) > took-spent("replication") {
-			t.Errorf("a put that took %v has %v of %s beside %v of replication", took, spent(stage), stage, spent("replication"))
+		if spent(stage) > took-replication {
+			t.Errorf("a put that took %v has %v of %s beside %v of replication", took, spent(stage), stage, replication)
 		}
 	}
+	if replication < stopped/2 {
+		return fmt.Errorf("a put that took %v has %v of replication; the followers were stopped for %v, %v before it", took, replication, stopped, asked.Sub(began))
+	}
+	return nil
 }
 
 // A write's time is accounted for: its stages add up to what it took.
@@ -244,56 +269,63 @@ func TestStages(t *testing.T) {
 		t.Skip("etcd does not have them")
 	}
 	for _, size := range []int{1, 3} {
-		cluster := harness.StartCluster(t, harness.Cairn, size, nil)
-		client := cluster.Client(0)
-		for i := range 200 {
-			if _, err := client.Put(harness.Context(t), fmt.Sprint(i), "value"); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := client.Get(harness.Context(t), fmt.Sprint(i)); err != nil {
-				t.Fatal(err)
-			}
+		// What a thread that does not get a processor takes between two stages is in none of them.
+		harness.Attempt(t, func() error { return stagesAddUp(t, size) })
+	}
+}
+
+func stagesAddUp(t *testing.T, size int) error {
+	t.Helper()
+	cluster := harness.StartCluster(t, harness.Cairn, size, nil)
+	client := cluster.Client(0)
+	for i := range 200 {
+		if _, err := client.Put(harness.Context(t), fmt.Sprint(i), "value"); err != nil {
+			t.Fatal(err)
 		}
-		// Many at once: one after the other, a write is answered by the thread that read it, and nothing is handed over.
-		var group sync.WaitGroup
-		for i := range 100 {
-			group.Go(func() {
-				if _, err := client.Put(harness.Context(t), fmt.Sprint(i), "value"); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		group.Wait()
-		page := families(t, cluster.Members[0])
-		stages := stages(page)
-		if send := stages["any send"]; send.GetSampleCount() == 0 || send.GetSampleSum() <= 0 {
-			t.Errorf("%d members: sending: %v", size, send)
-		}
-		sum := 0.0
-		for _, stage := range []string{"queue", "log_sync", "replication", "apply"} {
-			histogram := stages["write "+stage]
-			if histogram.GetSampleCount() < 200 {
-				t.Errorf("%d members: %d writes have the stage %s", size, histogram.GetSampleCount(), stage)
-			}
-			sum += histogram.GetSampleSum()
-		}
-		total := 0.0
-		for _, metric := range page["etcd_server_request_duration_seconds"].Metric {
-			kind := ""
-			for _, label := range metric.Label {
-				kind += label.GetValue() + " "
-			}
-			if !strings.Contains(kind, "Range") && !strings.Contains(kind, "ReadonlyTxn") {
-				total += metric.GetHistogram().GetSampleSum()
-			}
-		}
-		if sum < 0.95*total || sum > 1.05*total {
-			t.Errorf("%d members: the stages add up to %v s of %v s", size, sum, total)
-		}
-		if reads := stages["read range"].GetSampleCount(); reads < 200 {
-			t.Errorf("%d members: %d of 200 reads", size, reads)
+		if _, err := client.Get(harness.Context(t), fmt.Sprint(i)); err != nil {
+			t.Fatal(err)
 		}
 	}
+	// Many at once: one after the other, a write is answered by the thread that read it, and nothing is handed over.
+	var group sync.WaitGroup
+	for i := range 100 {
+		group.Go(func() {
+			if _, err := client.Put(harness.Context(t), fmt.Sprint(i), "value"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	page := families(t, cluster.Members[0])
+	stages := stages(page)
+	if send := stages["any send"]; send.GetSampleCount() == 0 || send.GetSampleSum() <= 0 {
+		t.Errorf("%d members: sending: %v", size, send)
+	}
+	sum := 0.0
+	for _, stage := range []string{"queue", "log_sync", "replication", "apply"} {
+		histogram := stages["write "+stage]
+		if histogram.GetSampleCount() < 200 {
+			t.Errorf("%d members: %d writes have the stage %s", size, histogram.GetSampleCount(), stage)
+		}
+		sum += histogram.GetSampleSum()
+	}
+	total := 0.0
+	for _, metric := range page["etcd_server_request_duration_seconds"].Metric {
+		kind := ""
+		for _, label := range metric.Label {
+			kind += label.GetValue() + " "
+		}
+		if !strings.Contains(kind, "Range") && !strings.Contains(kind, "ReadonlyTxn") {
+			total += metric.GetHistogram().GetSampleSum()
+		}
+	}
+	if reads := stages["read range"].GetSampleCount(); reads < 200 {
+		t.Errorf("%d members: %d of 200 reads", size, reads)
+	}
+	if sum < 0.95*total || sum > 1.05*total {
+		return fmt.Errorf("%d members: the stages add up to %v s of %v s", size, sum, total)
+	}
+	return nil
 }
 
 // Slow requests are told of with etcd's fields, without values, and few lines
@@ -301,6 +333,7 @@ func TestStages(t *testing.T) {
 func TestSlowRequests(t *testing.T) {
 	for _, kind := range []harness.Kind{harness.Etcd, harness.Subject()} {
 		server := harness.Start(t, kind, "--warning-unary-request-duration=1us")
+		began := time.Now()
 		client, ctx := server.Client(), harness.Context(t)
 		for range 100 {
 			if _, err := client.Put(ctx, "the-key", "the-secret"); err != nil {
@@ -310,6 +343,7 @@ func TestSlowRequests(t *testing.T) {
 		if _, err := client.Get(ctx, "the-key"); err != nil {
 			t.Fatal(err)
 		}
+		took := time.Since(began)
 		server.Stop()
 		log := server.Log()
 		for _, text := range []string{
@@ -323,8 +357,10 @@ func TestSlowRequests(t *testing.T) {
 		if strings.Contains(log, "the-secret") {
 			t.Errorf("%s: a value is in the log", kind)
 		}
-		if lines := strings.Count(log, `"request stats"`); kind == harness.Cairn && lines > 50 {
-			t.Errorf("%d lines about slow requests", lines)
+		// Ten a second, and parts of two seconds more.
+		const perSecond = 10
+		if lines := strings.Count(log, `"request stats"`); kind == harness.Cairn && lines > perSecond*(int(took/time.Second)+2) {
+			t.Errorf("%d lines about slow requests in %v", lines, took)
 		}
 	}
 }

@@ -57,7 +57,7 @@ func collect(t *testing.T) (*traces, string) {
 // named waits for the spans of the given names and returns them.
 func (c *traces) named(t *testing.T, names ...string) map[string]*trace.Span {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		found := map[string]*trace.Span{}
 		c.mutex.Lock()
 		for _, span := range c.spans {
@@ -191,7 +191,7 @@ func TestNoCollector(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for deadline := time.Now().Add(30 * time.Second); value(families(t, server)["cairn_trace_spans_dropped_total"]) == 0; {
+	for deadline := time.Now().Add(time.Minute); value(families(t, server)["cairn_trace_spans_dropped_total"]) == 0; {
 		if time.Sleep(100 * time.Millisecond); time.Now().After(deadline) {
 			t.Fatal("no span was dropped")
 		}

@@ -60,7 +60,7 @@ func nameServer(t testing.TB, records map[string][]dnsmessage.SRVResource) strin
 		}
 	}()
 	path := filepath.Join(t.TempDir(), "resolv.conf")
-	if err := os.WriteFile(path, []byte("nameserver "+address+"\noptions timeout:1 attempts:2\n"), 0o644); err != nil {
+	if err := os.WriteFile(path, []byte("nameserver "+address+"\noptions timeout:10 attempts:3\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	return path

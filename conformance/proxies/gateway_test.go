@@ -39,7 +39,7 @@ func memberBehind(ctx context.Context, t testing.TB, p *proxy) (uint64, error) {
 		return 0, err
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
 	status, err := client.Status(ctx, p.address)
 	if err != nil {

@@ -53,7 +53,7 @@ func TestProxyMemoryIsBounded(t *testing.T) {
 	server.Pause()
 	var refused, ended atomic.Int64
 	var done sync.WaitGroup
-	attack, cancel := context.WithTimeout(ctx, 60*time.Second)
+	attack, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	for range 20 {
 		client := ownClient(t, proxy)
@@ -75,12 +75,14 @@ func TestProxyMemoryIsBounded(t *testing.T) {
 	server.Resume()
 	done.Wait()
 	// 32 MiB each, of which a client takes nothing as long as it is busy with others.
+	lists, giveUp := context.WithTimeout(ctx, 3*time.Minute)
+	defer giveUp()
 	var got atomic.Int64
 	for range 10 {
 		client := ownClient(t, proxy)
 		for range 4 {
 			done.Go(func() {
-				answer, err := client.Get(attack, "big", clientv3.WithPrefix())
+				answer, err := client.Get(lists, "big", clientv3.WithPrefix())
 				switch {
 				case err == nil && len(answer.Kvs) == 32:
 					got.Add(1)
@@ -198,7 +200,7 @@ func addLearner(ctx context.Context, t testing.TB, cluster *harness.Cluster) str
 	}
 	added.Launch()
 	await(t, "the learner does not serve", func() bool {
-		call, cancel := context.WithTimeout(ctx, time.Second)
+		call, cancel := context.WithTimeout(ctx, 5*time.Second)
 		defer cancel()
 		_, err := added.Client().Status(call, added.Endpoint())
 		return err == nil

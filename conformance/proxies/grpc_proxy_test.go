@@ -86,7 +86,7 @@ func TestProxyServices(t *testing.T) {
 	}
 	_, err = client.Revoke(ctx, lease.ID)
 	must("revoke", err)
-	session, err := concurrency.NewSession(client, concurrency.WithTTL(10))
+	session, err := concurrency.NewSession(client, concurrency.WithTTL(60))
 	must("session", err)
 	mutex := concurrency.NewMutex(session, "lock")
 	must("lock", mutex.Lock(ctx))

@@ -286,7 +286,7 @@ func TestLeasedLoadsAreLinearizable(t *testing.T) {
 			load := audit.StartMix(clients, record, 5*time.Millisecond, c.mix)
 			defer load.Stop()
 			// On a busy machine they take their time.
-			for deadline := time.Now().Add(4 * patience); record.Since(0) <= 10_000; time.Sleep(10 * time.Millisecond) {
+			for deadline := time.Now().Add(2 * patience); record.Since(0) <= 10_000; time.Sleep(10 * time.Millisecond) {
 				if time.Now().After(deadline) {
 					t.Fatalf("%d answers are too few", record.Since(0))
 				}
@@ -312,7 +312,7 @@ func TestLeasedOwnerIsKilled(t *testing.T) {
 	for _, kinds := range [][2]harness.Kind{{harness.Cairn, harness.Etcd}, {harness.Etcd, harness.Cairn}, {harness.Cairn, harness.Cairn}} {
 		t.Run(fmt.Sprintf("%s before %s", kinds[0], kinds[1]), func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+			ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 			defer cancel()
 			server := harness.Start(t, harness.Subject())
 			_, owner, killed := startLeasing(t, kinds[0], []string{server.Endpoint()})
@@ -323,7 +323,8 @@ func TestLeasedOwnerIsKilled(t *testing.T) {
 			began := time.Now()
 			mustPut(ctx, t, writer, "a", "2")
 			took := time.Since(began)
-			if took < 20*time.Second || took > 75*time.Second {
+			// A lease of a minute, which is kept alive every 20 s; a second one would take it to two.
+			if took < 20*time.Second || took > 100*time.Second {
 				t.Errorf("the write took %v", took)
 			}
 			reads(ctx, t, writer, "a", "2")
@@ -347,7 +348,7 @@ func TestLeasedSessionIsLost(t *testing.T) {
 	await(t, "the key is still kept", func() bool { return proxy.metric(t, "cairn_proxy_leased_keys") == 0 })
 	mustPut(ctx, t, direct, "a", "2")
 	reads(ctx, t, client, "a", "2")
-	await(t, "there is no other lease", func() bool { return strings.Count(proxy.log(t), "has a lease for leased keys") == 2 })
+	await(t, "there is no other lease", func() bool { return strings.Count(proxy.log(t), "has a lease for leased keys") >= 2 })
 	await(t, "nothing is kept again", func() bool {
 		reads(ctx, t, client, "a", "2")
 		return proxy.metric(t, "cairn_proxy_leased_keys") == 1
@@ -384,8 +385,8 @@ func TestLeasedAfterDataWentBack(t *testing.T) {
 		})
 		began := time.Now()
 		mustPut(ctx, t, writes, "a", fmt.Sprint("new", number))
-		// Otherwise the lease has to end, which takes a minute.
-		if took := time.Since(began); took > 20*time.Second {
+		// Otherwise the lease has to end, which takes 40 s at least.
+		if took := time.Since(began); took > 35*time.Second {
 			t.Errorf("the key was given back after %v", took)
 		}
 		reads(ctx, t, keeps, "a", fmt.Sprint("new", number))

@@ -187,7 +187,7 @@ type keptLease struct {
 // keepLease grants a lease with a key and keeps it alive.
 func keepLease(t testing.TB, way string, client *clientv3.Client) *keptLease {
 	t.Helper()
-	granted, err := client.Grant(harness.Context(t), 20)
+	granted, err := client.Grant(harness.Context(t), 40)
 	if err != nil {
 		t.Fatalf("grant through %s: %v", way, err)
 	}

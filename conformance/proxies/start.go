@@ -11,7 +11,7 @@ import (
 )
 
 // patience is how long a test waits for what must happen.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // proxy is a running program that passes clients on to members.
 type proxy struct {

@@ -135,7 +135,7 @@ func TestProxyWithoutLeader(t *testing.T) {
 		t.Skip("the genuine proxy lets it wait")
 	}
 	ctx := harness.Context(t)
-	cluster := harness.StartCluster(t, harness.Subject(), 3, nil, "--heartbeat-interval=50", "--election-timeout=500")
+	cluster := harness.StartCluster(t, harness.Subject(), 3, nil)
 	proxy := startProxy(t, endpointsOf(cluster))
 	client := ownClient(t, proxy)
 	needs := client.Watch(clientv3.WithRequireLeader(ctx), "a", clientv3.WithCreatedNotify())
@@ -157,7 +157,13 @@ func TestProxyWithoutLeader(t *testing.T) {
 	}
 	cluster.Members[0].Run()
 	cluster.Members[1].Run()
-	mustPut(ctx, t, cluster.Client(), "a", "v")
+	writer := cluster.Client()
+	await(t, "there is no leader again", func() bool {
+		call, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		_, err := writer.Txn(call).If(clientv3.Compare(clientv3.Version("a"), "=", 0)).Then(clientv3.OpPut("a", "v")).Commit()
+		return err == nil
+	})
 	if answer := <-plain; answer.Err() != nil || len(answer.Events) != 1 {
 		t.Errorf("a watch that needs none says %v, %v", answer, answer.Err())
 	}

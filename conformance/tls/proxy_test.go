@@ -53,7 +53,7 @@ func TestProxy(t *testing.T) {
 		}
 		var err error
 		for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-			if err = put("https://"+address, outer.trust(outer.client("somebody")), 2*time.Second); err == nil {
+			if err = put("https://"+address, outer.trust(outer.client("somebody")), 10*time.Second); err == nil {
 				break
 			}
 		}

@@ -18,7 +18,7 @@ import (
 )
 
 // patience is what a client that is let in may need, on a busy machine.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // refusal is how long a client tries that is not let in.
 const refusal = 1500 * time.Millisecond
