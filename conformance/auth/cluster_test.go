@@ -13,13 +13,19 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
+// steady are flags of members that elect nobody because the machine stands
+// still for a while: requests on their way would be lost.
+func steady() []string {
+	return []string{"--bcrypt-cost=4", "--heartbeat-interval=500", "--election-timeout=5000"}
+}
+
 // A token is good on every member at once, whoever gave it out, and what a
 // user may do is the same everywhere.
 func TestThreeMembers(t *testing.T) {
 	if harness.Subject() == harness.Etcd {
 		t.Skip("the genuine server refuses a token now and then while it applies the entry that gave it out")
 	}
-	cluster := harness.StartCluster(t, harness.Subject(), 3, nil, "--bcrypt-cost=4", "--snapshot-count=50")
+	cluster := harness.StartCluster(t, harness.Subject(), 3, nil, append(steady(), "--snapshot-count=50")...)
 	var members []*side
 	for _, member := range cluster.Members {
 		members = append(members, &side{server: member, conn: member.Conn(), tokens: map[string]string{}})
@@ -69,13 +75,13 @@ func TestThreeMembers(t *testing.T) {
 	id := away.must(t, "root", &pb.StatusRequest{}).(*pb.StatusResponse).Header.MemberId
 	away.server.Kill()
 	// Requests on their way to a leader that is killed are lost: the others must know of another one first.
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		leader := members[0].must(t, "root", &pb.StatusRequest{}).(*pb.StatusResponse).Leader
 		if leader != 0 && leader != id {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("no new leader 20 s after the old one was killed")
+			t.Fatal("no new leader a minute after the old one was killed")
 		}
 	}
 	members[0].must(t, "root", grant("r", authpb.READ, "c", ""))
@@ -101,7 +107,7 @@ func TestOvertaken(t *testing.T) {
 	if harness.Subject() == harness.Etcd {
 		t.Skip("the genuine server refuses them, and its clients ask again")
 	}
-	cluster := harness.StartCluster(t, harness.Subject(), 3, nil, "--bcrypt-cost=4")
+	cluster := harness.StartCluster(t, harness.Subject(), 3, nil, steady()...)
 	var members []*side
 	for _, member := range cluster.Members {
 		members = append(members, &side{server: member, conn: member.Conn(), tokens: map[string]string{}})

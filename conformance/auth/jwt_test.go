@@ -94,7 +94,7 @@ func testMethod(t *testing.T, method jwt.SigningMethod) {
 		signer, privateFile, publicFile := newKey(t, method)
 		key, public, flag = signer, signer.Public(), "pub-key="+publicFile+",priv-key="+privateFile
 	}
-	s := startWithUsers(t, "--auth-token=jwt,"+flag+",sign-method="+method.Alg()+",ttl=1m")
+	s := startWithUsers(t, "--auth-token=jwt,"+flag+",sign-method="+method.Alg()+",ttl=1h")
 	read := &pb.RangeRequest{Key: []byte("b")}
 	s.must(t, "ann", read)
 	s.refused(t, "ann", codes.PermissionDenied, &pb.RangeRequest{Key: []byte("a")})
@@ -111,7 +111,7 @@ func testMethod(t *testing.T, method jwt.SigningMethod) {
 		}
 		return token
 	}
-	soon := time.Now().Add(time.Minute).Unix()
+	soon := time.Now().Add(time.Hour).Unix()
 	s.tokens["own"] = sign(method, key, jwt.MapClaims{"username": "ann", "revision": revision, "exp": soon})
 	s.must(t, "own", read)
 	s.must(t, "own", &pb.PutRequest{Key: []byte("b"), Value: []byte("x")})
@@ -129,7 +129,7 @@ func testMethod(t *testing.T, method jwt.SigningMethod) {
 		"other claims":    whole[0] + "." + forged + "." + whole[2],
 		"foreign key":     sign(method, foreign, jwt.MapClaims{"username": "root", "revision": revision, "exp": soon}),
 		"secret from key": sign(jwt.SigningMethodHS256, publicPem, jwt.MapClaims{"username": "root", "revision": revision, "exp": soon}),
-		"expired":         sign(method, key, jwt.MapClaims{"username": "root", "revision": revision, "exp": soon - 3600}),
+		"expired":         sign(method, key, jwt.MapClaims{"username": "root", "revision": revision, "exp": soon - 2*3600}),
 		"nobody":          sign(method, key, jwt.MapClaims{"revision": revision, "exp": soon}),
 		"no revision":     sign(method, key, jwt.MapClaims{"username": "root", "exp": soon}),
 		"simple":          "AAAAAAAAAAAAAAAA.5",
@@ -182,7 +182,7 @@ func TestTokenFlags(t *testing.T) {
 		"jwt,sign-method=ES256,pub-key=" + public + ",pub-key=" + public, "jwt,colour=red",
 	} {
 		server := harness.Prepare(t, harness.Subject(), filepath.Join(t.TempDir(), "data"), "--auth-token="+flag)
-		if err := server.TryRun(20 * time.Second); err == nil || !strings.Contains(err.Error(), "auth-token") {
+		if err := server.TryRun(time.Minute); err == nil || !strings.Contains(err.Error(), "auth-token") {
 			t.Errorf("%s: %v", flag, err)
 		}
 	}
@@ -200,7 +200,7 @@ func TestTokenOptions(t *testing.T) {
 		var errs [2]error
 		for at, kind := range []harness.Kind{harness.Etcd, harness.Subject()} {
 			server := harness.Prepare(t, kind, filepath.Join(t.TempDir(), "data"), "--auth-token="+flag)
-			if errs[at] = server.TryRun(20 * time.Second); errs[at] == nil {
+			if errs[at] = server.TryRun(time.Minute); errs[at] == nil {
 				server.Kill()
 			}
 		}

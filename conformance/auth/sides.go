@@ -23,7 +23,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-const callMax = 20 * time.Second
+const callMax = time.Minute
 
 // side is one server and the tokens that it gave.
 type side struct {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +17,7 @@ import (
 )
 
 // levelMax is how long an observer may take to have what was written.
-const levelMax = time.Minute
+const levelMax = 2 * time.Minute
 
 // prepare is an observer on a directory of its own that follows the servers,
 // not started yet.
@@ -72,6 +73,33 @@ func until(t testing.TB, what string, isSo func() bool) {
 	t.Fatalf("waited in vain for %s", what)
 }
 
+// shows waits until a page has this status and a text, or lacks that.
+func shows(t testing.TB, server *harness.Server, path string, status int, isThere bool, text string) {
+	t.Helper()
+	code, found := 0, ""
+	for deadline := time.Now().Add(levelMax); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if code, found = page(t, server, path); code == status && strings.Contains(found, text) == isThere {
+			return
+		}
+	}
+	t.Errorf("%s of %s: %d, %q there: %v", path, server.Name, code, text, strings.Contains(found, text))
+}
+
+// listed waits until `cairn ctl observers` of a server says all of the texts.
+func listed(t testing.TB, server *harness.Server, texts []string, flags ...string) {
+	t.Helper()
+	args := append([]string{"ctl", harness.CtlPatience, "--endpoints=" + server.Endpoint(), "observers"}, flags...)
+	list := harness.Command{Path: harness.CairnBinary(t), Args: args}
+	var result harness.Result
+	for deadline := time.Now().Add(levelMax); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		result = list.Run(t)
+		if result.Code == 0 && !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains("\n"+result.Stdout, text) }) {
+			return
+		}
+	}
+	t.Errorf("the observers: %+v, wanted %q", result, texts)
+}
+
 // hashes compares the whole history of the servers at one revision.
 func hashes(t testing.TB, servers ...*harness.Server) {
 	t.Helper()
@@ -119,7 +147,7 @@ func put(t testing.TB, client *clientv3.Client, prefix string, count int, value 
 
 // briefly is the context of a call that is expected to fail.
 func briefly(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	t.Cleanup(cancel)
 	return ctx
 }

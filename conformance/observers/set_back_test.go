@@ -1,6 +1,7 @@
 package observers
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -134,11 +135,17 @@ func TestDiskFull(t *testing.T) {
 		put(t, client, "fill/"+strconv.Itoa(filled), 100, value)
 		filled++
 	}
+	own := observer.Client()
 	for observer.Running() {
 		if filled == 40 {
 			t.Fatalf("more than 240 MB, and the observer still runs\n%s", observer.LogTail())
 		}
 		fill()
+		// One that comes late would be sent a snapshot.
+		until(t, "an observer that is level or ends", func() bool {
+			answer, err := own.Get(briefly(t), fmt.Sprintf("fill/%d/%05d", filled-1, 99), clientv3.WithKeysOnly())
+			return !observer.Running() || err == nil && len(answer.Kvs) == 1
+		})
 	}
 	code, err := observer.Wait(0)
 	if err != nil || code == 0 {
