@@ -76,7 +76,13 @@ func complaint(result harness.Result) string {
 	return ""
 }
 
-// metric is a counter of the server for a method.
+// calls is how many calls of any method the server has had.
+func calls(t testing.TB, server *harness.Server) int {
+	t.Helper()
+	return metric(t, server, "grpc_server_started_total", "")
+}
+
+// metric is a counter of the server for a method, or for all.
 func metric(t testing.TB, server *harness.Server, name, method string) int {
 	t.Helper()
 	response, err := http.Get(server.URL("/metrics"))
@@ -87,7 +93,7 @@ func metric(t testing.TB, server *harness.Server, name, method string) int {
 	sum := 0
 	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
 		line := lines.Text()
-		if strings.HasPrefix(line, name+"{") && strings.Contains(line, `grpc_method="`+method+`"`) {
+		if strings.HasPrefix(line, name+"{") && (method == "" || strings.Contains(line, `grpc_method="`+method+`"`)) {
 			value, err := strconv.ParseFloat(line[strings.LastIndex(line, " ")+1:], 64)
 			if err != nil {
 				t.Fatal(err)

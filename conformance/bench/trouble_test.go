@@ -36,7 +36,7 @@ func TestNoServer(t *testing.T) {
 	waiting, stdout, stderr := start(t, server.Endpoint(), "put --total=50")
 	for name, tool := range tools(t) {
 		args := []string{"--endpoints=" + server.Endpoint(), "--dial-timeout=100ms", "put", "--total=3"}
-		result := harness.Command{Path: tool, Args: args, Max: 6 * time.Second}.Run(t)
+		result := harness.Command{Path: tool, Args: args, Max: 10 * time.Second}.Run(t)
 		if result.Code != -1 || result.Stdout != "" || !strings.Contains(strings.ToLower(result.Stderr), "connection refused") {
 			t.Errorf("%s: exit %d\n%s%s", name, result.Code, result.Stdout, result.Stderr)
 		}
@@ -49,56 +49,76 @@ func TestNoServer(t *testing.T) {
 
 // A server that is gone for a while is told as errors, and the run goes on.
 func TestServerThatRestarts(t *testing.T) {
-	server := harness.Start(t, harness.Subject())
-	command, stdout, stderr := start(t, server.Endpoint(), "--conns=4 --clients=20 --duration=4s put")
-	awaitCalls(t, server, "Put", 50)
-	server.Kill()
-	server.Run()
-	if err := command.Wait(); err != nil {
-		t.Fatalf("%v\n%s", err, stderr)
-	}
-	if metric(t, server, "grpc_server_started_total", "Put") == 0 || !strings.Contains(stdout.String(), "code = Unavailable") {
-		t.Errorf("%s%s", stdout, stderr)
-	}
+	// On a busy machine the run may be over before the server is there again.
+	duration := 4 * time.Second
+	harness.Attempt(t, func() error {
+		defer func() { duration *= 4 }()
+		server := harness.Start(t, harness.Subject())
+		command, stdout, stderr := start(t, server.Endpoint(), fmt.Sprintf("--conns=4 --clients=20 --duration=%v put", duration))
+		awaitCalls(t, server, "Put", 50)
+		server.Kill()
+		server.Run()
+		if err := command.Wait(); err != nil {
+			t.Fatalf("%v\n%s", err, stderr)
+		}
+		if metric(t, server, "grpc_server_started_total", "Put") == 0 || !strings.Contains(stdout.String(), "code = Unavailable") {
+			return fmt.Errorf("%s%s", stdout, stderr)
+		}
+		return nil
+	})
 }
 
 // A server that hangs shows: in the time, in the requests without an answer,
 // and in those that an open loop did not get to. What goes well has no such lines.
 func TestServerThatHangs(t *testing.T) {
 	server := harness.Start(t, harness.Subject())
+	lateness := harness.WatchLateness(t)
 	for line, method := range map[string]string{
 		"--clients=4 --duration=4s put --rate=50": "Put",
 		"--clients=4 --duration=4s put":           "Put",
 		"--clients=4 --duration=4s stm":           "Txn",
 	} {
+		// A busy machine may stop the server only when the run is over, or end the run late.
+		harness.Attempt(t, func() error { return hang(t, server, lateness, line, method) })
+	}
+	harness.Attempt(t, func() error {
 		path := filepath.Join(t.TempDir(), "run.json")
-		before := metric(t, server, "grpc_server_started_total", method)
-		command, stdout, stderr := start(t, server.Endpoint(), "--json="+path+" "+line)
-		awaitCalls(t, server, method, before+20)
-		server.Pause()
-		err := command.Wait()
-		server.Resume()
-		if err != nil {
-			t.Fatalf("%s: %v\n%s", line, err, stderr)
-		}
+		result := run(t, ours(t), server.Endpoint(), "--json="+path+" --clients=20 --duration=2s put --rate=100")
 		told := readReports(t, path)[0]
-		if told.Seconds < 4 || told.Seconds > 4.9 || told.Failed["DeadlineExceeded"] != 4 || told.Requests != told.Succeeded+4 {
-			t.Errorf("%s: %+v\n%s", line, told, stdout)
+		if told.Requests+told.Unsent != 200 || told.Succeeded != told.Requests || told.Seconds < 1.9 {
+			return fmt.Errorf("%+v\n%s", told, result.Stdout)
 		}
-		isOpen := strings.Contains(line, "--rate")
-		if all := told.Requests + told.Unsent; isOpen && all != 200 || !isOpen && told.Unsent != 0 {
-			t.Errorf("%s: %+v", line, told)
-		}
-		if isOpen != strings.Contains(stdout.String(), "not sent: due before the end") {
-			t.Errorf("%s:\n%s", line, stdout)
-		}
-	}
+		return nil
+	})
+}
+
+// hang stops the server during a run, until that is over.
+func hang(t *testing.T, server *harness.Server, lateness *harness.Lateness, line, method string) error {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "run.json")
-	result := run(t, ours(t), server.Endpoint(), "--json="+path+" --clients=20 --duration=2s put --rate=100")
-	told := readReports(t, path)[0]
-	if told.Requests+told.Unsent != 200 || told.Succeeded != told.Requests || told.Seconds < 1.9 {
-		t.Errorf("%+v\n%s", told, result.Stdout)
+	before := metric(t, server, "grpc_server_started_total", method)
+	lateness.Take()
+	command, stdout, stderr := start(t, server.Endpoint(), "--json="+path+" "+line)
+	awaitCalls(t, server, method, before+20)
+	server.Pause()
+	err := command.Wait()
+	server.Resume()
+	late := lateness.Take().Seconds()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", line, err, stderr)
 	}
+	told := readReports(t, path)[0]
+	if told.Seconds < 4 || told.Seconds > 4.9+late || told.Failed["DeadlineExceeded"] != 4 || told.Requests != told.Succeeded+4 {
+		return fmt.Errorf("%s: %+v\n%s", line, told, stdout)
+	}
+	isOpen := strings.Contains(line, "--rate")
+	if all := told.Requests + told.Unsent; isOpen && all != 200 || !isOpen && told.Unsent != 0 {
+		return fmt.Errorf("%s: %+v", line, told)
+	}
+	if isOpen != strings.Contains(stdout.String(), "not sent: due before the end") {
+		return fmt.Errorf("%s:\n%s", line, stdout)
+	}
+	return nil
 }
 
 // awaitCalls waits until a server has had so many calls of a method.
@@ -110,7 +130,7 @@ func awaitCalls(t *testing.T, server *harness.Server, method string, count int) 
 // await waits until a count of a server's, by method, is this high.
 func await(t *testing.T, server *harness.Server, name, method string, count int) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); metric(t, server, name, method) < count; {
+	for deadline := time.Now().Add(2 * time.Minute); metric(t, server, name, method) < count; {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s of %s is never %d", name, method, count)
 		}
@@ -184,7 +204,7 @@ func TestWatchesThatAreResumed(t *testing.T) {
 }
 
 // resumeWatches returns an error if the server was ended while a put was on its
-// way, which ends the run.
+// way, which ends the run, or after all of it.
 func resumeWatches(t *testing.T, line string, events int) error {
 	t.Helper()
 	server := harness.Start(t, harness.Subject())
@@ -206,7 +226,7 @@ func resumeWatches(t *testing.T, line string, events int) error {
 		t.Errorf("%s: %+v", line, last)
 	}
 	if !strings.Contains(stderr.String(), "are resumed") {
-		t.Errorf("%s: nothing was lost\n%s", line, stderr)
+		return fmt.Errorf("%s: nothing was lost\n%s", line, stderr)
 	}
 	return nil
 }
@@ -218,22 +238,30 @@ func TestWatchersThatAreLostWhileTheyAreCreated(t *testing.T) {
 		"watch --put-total=1 --streams=10 --watch-per-stream=4000":            40000,
 		"watch-latency --put-total=1 --streams=10 --watchers-per-stream=4000": 40000,
 	} {
-		server := harness.Start(t, harness.Subject())
-		path := filepath.Join(t.TempDir(), "run.json")
-		command, stdout, stderr := start(t, server.Endpoint(), "--json="+path+" "+line)
-		await(t, server, "grpc_server_msg_received_total", "Watch", 1000)
-		command.Process.Signal(syscall.SIGSTOP)
-		time.Sleep(200 * time.Millisecond)
-		created := metric(t, server, "grpc_server_msg_received_total", "Watch")
-		server.Kill()
-		server.Run()
-		command.Process.Signal(syscall.SIGCONT)
-		if err := end(t, command, time.Minute); err != nil {
-			t.Fatalf("%s: %v\n%s%s", line, err, stdout, stderr)
-		}
-		if last := readLast(t, path); last.Succeeded != watchers || created >= watchers || !strings.Contains(stderr.String(), "are resumed") {
-			t.Errorf("%s: %d watchers, %+v\n%s", line, created, last, stderr)
-		}
+		// On a busy machine all may be there before the tool is stopped.
+		harness.Attempt(t, func() error {
+			server := harness.Start(t, harness.Subject())
+			path := filepath.Join(t.TempDir(), "run.json")
+			command, stdout, stderr := start(t, server.Endpoint(), "--json="+path+" "+line)
+			await(t, server, "grpc_server_msg_received_total", "Watch", 1000)
+			command.Process.Signal(syscall.SIGSTOP)
+			time.Sleep(200 * time.Millisecond)
+			created := metric(t, server, "grpc_server_msg_received_total", "Watch")
+			server.Kill()
+			server.Run()
+			command.Process.Signal(syscall.SIGCONT)
+			if err := end(t, command, 3*time.Minute); err != nil {
+				t.Fatalf("%s: %v\n%s%s", line, err, stdout, stderr)
+			}
+			last := readLast(t, path)
+			if last.Succeeded != watchers {
+				t.Errorf("%s: %d watchers, %+v\n%s", line, created, last, stderr)
+			}
+			if created >= watchers || !strings.Contains(stderr.String(), "are resumed") {
+				return fmt.Errorf("%s: %d watchers, %+v\n%s", line, created, last, stderr)
+			}
+			return nil
+		})
 	}
 }
 
@@ -325,7 +353,12 @@ func TestInterruption(t *testing.T) {
 		"watch-get --watchers=2 --events=100000 --streams=1",
 		"watch-latency --put-total=100000000",
 	} {
+		before := calls(t, server)
 		command, stdout, stderr := start(t, server.Endpoint(), line)
+		// It may be long in starting.
+		for deadline := time.Now().Add(time.Minute); calls(t, server) == before && time.Now().Before(deadline); {
+			time.Sleep(20 * time.Millisecond)
+		}
 		time.Sleep(1500 * time.Millisecond)
 		if command.Process.Signal(syscall.SIGINT); command.Wait() == nil || command.ProcessState.ExitCode() != 130 {
 			t.Errorf("%s: exit %d\n%s", line, command.ProcessState.ExitCode(), stderr)
@@ -393,7 +426,7 @@ func TestTLS(t *testing.T) {
 	}
 	for name, tool := range tools(t) {
 		args := []string{"--endpoints=" + url, "put", "--total=3"}
-		result := harness.Command{Path: tool, Args: args, Max: 6 * time.Second}.Run(t)
+		result := harness.Command{Path: tool, Args: args, Max: 10 * time.Second}.Run(t)
 		if result.Code != -1 || result.Stdout != "" || !strings.Contains(result.Stderr, "certificate") {
 			t.Errorf("%s: exit %d\n%s%s", name, result.Code, result.Stdout, result.Stderr)
 		}
