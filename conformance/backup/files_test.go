@@ -110,7 +110,7 @@ func TestTimes(t *testing.T) {
 		wanted = append(wanted, now)
 	}
 	// The archive vouches for a time once two election timeouts have passed since.
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(200 * time.Millisecond) {
 		s.run(1)
 		awaitArchived(t, s, nil, "--from", dir)
 		until, err := time.Parse(time.RFC3339, statusOf(t, nil, "--from", dir).CompleteUntil)

@@ -151,7 +151,7 @@ func (f *follower) wait() int {
 	select {
 	case <-f.ended:
 		return f.process.ProcessState.ExitCode()
-	case <-time.After(time.Minute):
+	case <-time.After(3 * time.Minute):
 		f.t.Fatalf("it does not end: %s", f.log())
 		return 0
 	}
@@ -160,7 +160,7 @@ func (f *follower) wait() int {
 // await waits until what it has said has a text in it.
 func (f *follower) await(text string) {
 	f.t.Helper()
-	for deadline := time.Now().Add(time.Minute); !strings.Contains(f.log(), text); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); !strings.Contains(f.log(), text); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			f.t.Fatalf("it does not say %q: %s", text, f.log())
 		}
@@ -221,7 +221,7 @@ func awaitArchived(t testing.TB, s *source, env []string, place ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		found := statusOf(t, env, place...)
 		if found.LastIndex >= int64(answer.RaftAppliedIndex) && found.CompleteUntil != "" {
 			return

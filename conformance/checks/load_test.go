@@ -131,7 +131,7 @@ func TestLoadInterrupted(t *testing.T) {
 			}
 			return found.Count
 		}
-		for deadline := time.Now().Add(30 * time.Second); count() < 100; time.Sleep(10 * time.Millisecond) {
+		for deadline := time.Now().Add(2 * time.Minute); count() < 100; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				command.Process.Kill()
 				t.Fatalf("%s writes nothing", load)

@@ -18,7 +18,7 @@ import (
 func clusterVersion(t *testing.T, server *harness.Server, want string) {
 	t.Helper()
 	var versions struct{ Etcdcluster, Storage string }
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		response, err := http.Get(server.URL("/version"))
 		if err != nil {
 			t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 	"cairn.dev/conformance/harness"
 )
 
-const endMax = 20 * time.Second
+const endMax = time.Minute
 
 // write puts a configuration into a file. PEER, CLIENT and DIR in it stand for
 // the server's own.

@@ -28,7 +28,7 @@ func TestHungMember(t *testing.T) {
 				"--command-timeout=60s", "put", "a", "b",
 			}}.Run(t)
 			// Far from both times: the machine may be busy.
-			if took := time.Since(begun); result.Code != 0 || took > 25*time.Second {
+			if took := time.Since(begun); result.Code != 0 || took > 45*time.Second {
 				t.Errorf("%s with %s to connect: %+v after %v", tool, patience, result, took)
 			}
 		}
@@ -38,13 +38,16 @@ func TestHungMember(t *testing.T) {
 // Members that are away are asked at the same time: one after the other would
 // take the time of a command for each.
 func TestHealthOfManyAway(t *testing.T) {
-	begun := time.Now()
-	result := harness.Command{Path: ours(t), Args: []string{
-		"--endpoints=127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "--command-timeout=5s", "endpoint", "health",
-	}}.Run(t)
-	if took := time.Since(begun); result.Code != 1 || took > 12*time.Second {
-		t.Errorf("%+v after %v", result, took)
-	}
+	harness.Attempt(t, func() error {
+		begun := time.Now()
+		result := harness.Command{Path: ours(t), Args: []string{
+			"--endpoints=127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "--command-timeout=5s", "endpoint", "health",
+		}}.Run(t)
+		if took := time.Since(begun); result.Code != 1 || took > 12*time.Second {
+			return fmt.Errorf("%+v after %v", result, took)
+		}
+		return nil
+	})
 }
 
 // A mirror waits for its destination, however long that is away, and misses

@@ -72,7 +72,7 @@ func TestMirror(t *testing.T) {
 
 func await(t *testing.T, client *clientv3.Client, key string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(harness.Context(t), 30*time.Second)
+	ctx, cancel := context.WithTimeout(harness.Context(t), 2*time.Minute)
 	defer cancel()
 	for {
 		found, err := client.Get(ctx, key)

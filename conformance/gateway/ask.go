@@ -51,7 +51,7 @@ func transports() map[string]*http.Client {
 			Transport: &http.Transport{Protocols: protocols, DisableCompression: true},
 			// Redirects are answers too.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-			Timeout:       20 * time.Second,
+			Timeout:       time.Minute,
 		}
 	}
 	return clients

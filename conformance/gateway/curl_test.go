@@ -54,7 +54,7 @@ func TestCurl(t *testing.T) {
 			}
 			await := func(want string) {
 				t.Helper()
-				for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+				for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 					if text, _ := os.ReadFile(path); strings.Contains(string(text), want) {
 						return
 					}

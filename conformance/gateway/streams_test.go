@@ -65,7 +65,7 @@ func (d dialogue) next(t *testing.T) any {
 			return "the end"
 		}
 		return line
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("no answer")
 		return nil
 	}

@@ -22,7 +22,7 @@ func dial(t *testing.T, server *harness.Server, path string) *websocket.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { socket.Close() })
-	socket.SetDeadline(time.Now().Add(20 * time.Second))
+	socket.SetDeadline(time.Now().Add(time.Minute))
 	return socket
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	callMax = 20 * time.Second
+	callMax = time.Minute
 	// After a difference in an answer that changed nothing the run goes on,
 	// to find more of them.
 	differencesMax = 10

@@ -16,7 +16,7 @@ import (
 )
 
 // deliveryMax is how long events may take.
-const deliveryMax = 20 * time.Second
+const deliveryMax = 2 * time.Minute
 
 // watcher is one open watch and what it has delivered.
 type watcher struct {

@@ -323,7 +323,7 @@ func overrun(p *peer) error {
 			}
 			continue
 		}
-		e, found := p.take(time.After(4 * time.Second))
+		e, found := p.take(time.After(10 * time.Second))
 		switch {
 		case found == closed, found == came && (e.Type == http2.FrameGoAway || e.StreamID == id && e.ends()):
 			return fmt.Errorf("after %d bytes within the window: %v", sent, e)

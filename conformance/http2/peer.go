@@ -18,7 +18,7 @@ import (
 
 const (
 	// answerMax is how long anything that must come may take.
-	answerMax = 30 * time.Second
+	answerMax = time.Minute
 	// quietTime is how long the wire is watched for what must not come.
 	quietTime = 150 * time.Millisecond
 	// windowDefault is the size of every flow-control window at first.

@@ -159,8 +159,10 @@ func TestClientShare(t *testing.T) {
 	close(stop)
 	running.Wait()
 	// The page is made 50 times a second at most, and was asked for more often.
-	time.Sleep(time.Second)
-	if left := metric(t, server, `cairn_queue_depth{class="shares"}`); left != 0 {
-		t.Errorf("%v calls wait for nothing", left)
+	depth := func() int { return metric(t, server, `cairn_queue_depth{class="shares"}`) }
+	for deadline := time.Now().Add(time.Minute); depth() != 0; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%v calls wait for nothing", depth())
+		}
 	}
 }

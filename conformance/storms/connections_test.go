@@ -40,9 +40,12 @@ func TestConnections(t *testing.T) {
 		began := time.Now()
 		opened := openAll(t, server.Endpoint(), connections)
 		took := time.Since(began)
-		// What the burst took is given back within moments.
-		idle := 0
-		for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(500 * time.Millisecond) {
+		// What the burst took is given back within moments, or on a busy machine somewhat later.
+		idle, idleWait := 0, time.Minute
+		if kind == harness.Etcd {
+			idleWait = 10 * time.Second
+		}
+		for deadline := time.Now().Add(idleWait); time.Now().Before(deadline); time.Sleep(500 * time.Millisecond) {
 			idle = (harness.AnonymousBytes(t, server.Pid()) - before) / connections
 			if kind != harness.Etcd && idle <= idleMax {
 				break

@@ -199,7 +199,7 @@ func (c *crowd) judgeAccounts() {
 	}
 	var differ []string
 	// What had no answer may be made at any time, between two members too.
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		if differ = c.differingAccounts(); len(differ) == 0 || time.Now().After(deadline) {
 			break
 		}

@@ -24,12 +24,12 @@ const (
 	// shortTTL is the time of a lease that nobody keeps alive, in seconds; longTTL
 	// of one that is.
 	shortTTL = 4
-	longTTL  = 10
+	longTTL  = 30
 	// heldTTL is that of one that is kept alive by single calls, while members fail.
 	heldTTL = 8
 	// overdue is how long a lease may live beyond its time: each new leader gives
 	// it its whole time again. Many more are elected while members fail.
-	overdue, overdueRough = 25 * time.Second, 90 * time.Second
+	overdue, overdueRough = time.Minute, 2 * time.Minute
 	// stale is how long a leader may answer that does not know of its successor,
 	// which has given leases their time before that: as long as it is stopped or
 	// cut off, and until it hears of the new term.
@@ -389,7 +389,7 @@ func (c *crowd) expired(own *clientv3.Client) {
 func (c *crowd) awaitRevision(revision int64) {
 	c.t.Helper()
 	for number := range watchers {
-		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 			c.mutex.Lock()
 			seen := c.seen[number]
 			reached := len(seen) > 0 && seen[len(seen)-1].revision >= revision

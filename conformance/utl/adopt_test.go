@@ -57,7 +57,7 @@ func TestAdopt(t *testing.T) {
 			}
 			before := fingerprint(t, from.DataDir)
 			to := adopt(t, from)
-			if err := to.TryRun(20 * time.Second); err == nil || !strings.Contains(err.Error(), "--adopt-etcd-data") {
+			if err := to.TryRun(time.Minute); err == nil || !strings.Contains(err.Error(), "--adopt-etcd-data") {
 				t.Fatalf("without the flag: %v", err)
 			}
 			if fingerprint(t, from.DataDir) != before {

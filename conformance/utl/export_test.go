@@ -230,7 +230,7 @@ func TestExportRefusals(t *testing.T) {
 	if text := refused(t, "export", "--data-dir", server.DataDir, "--to", filepath.Join(t.TempDir(), "again")); !strings.Contains(text, "it was exported to `"+to) {
 		t.Errorf("exported twice: %s", text)
 	}
-	if err := server.TryRun(20 * time.Second); err == nil {
+	if err := server.TryRun(time.Minute); err == nil {
 		t.Fatal("a member that was exported starts")
 	}
 	if code, err := server.Wait(time.Second); err != nil || code != 65 || !strings.Contains(server.Log(), "it was exported to") {

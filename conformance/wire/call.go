@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-const callMax = 30 * time.Second
+const callMax = time.Minute
 
 // bytesCodec hands messages through as they are.
 type bytesCodec struct{}

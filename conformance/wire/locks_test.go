@@ -149,7 +149,7 @@ func (s *sides) eventually(request *pb.RangeRequest, wanted func(*pb.RangeRespon
 	s.t.Helper()
 	for _, kv := range []pb.KVClient{pb.NewKVClient(s.etcd), pb.NewKVClient(s.subject)} {
 		var last *pb.RangeResponse
-		for deadline := time.Now().Add(30 * time.Second); last == nil || !wanted(last); time.Sleep(10 * time.Millisecond) {
+		for deadline := time.Now().Add(2 * time.Minute); last == nil || !wanted(last); time.Sleep(10 * time.Millisecond) {
 			response, err := kv.Range(harness.Context(s.t), request)
 			if err != nil {
 				s.t.Fatal(err)
@@ -188,7 +188,7 @@ func TestObserve(t *testing.T) {
 	same(observe("before"))
 	streams := observe("later")
 	// Both must be in place, or they see the first value as one that was there.
-	time.Sleep(time.Second)
+	time.Sleep(3 * time.Second)
 	first := &election.CampaignRequest{Name: []byte("later"), Lease: 7, Value: []byte("one")}
 	both.sameMessage(campaignPath, first)
 	same(streams)
@@ -198,12 +198,12 @@ func TestObserve(t *testing.T) {
 		same(streams)
 	}
 	both.sameMessage(resignPath, &election.ResignRequest{Leader: leader})
-	time.Sleep(time.Second)
+	time.Sleep(3 * time.Second)
 	both.sameMessage(campaignPath, &election.CampaignRequest{Name: []byte("later"), Lease: 8, Value: []byte("four")})
 	same(streams)
 	// The lease ends: the next leader is seen.
 	both.sameMessage("/etcdserverpb.Lease/LeaseRevoke", &pb.LeaseRevokeRequest{ID: 8})
-	time.Sleep(time.Second)
+	time.Sleep(3 * time.Second)
 	both.sameMessage(campaignPath, &election.CampaignRequest{Name: []byte("later"), Lease: -7, Value: []byte("five")})
 	same(streams)
 }
