@@ -14,9 +14,10 @@ import sys
 import time
 from pathlib import Path
 
+from genuine import PACKAGES, genuine
 from outcomes import Comparison, Outcomes, counts
 from place import Place
-from suite import Suite, SuiteFailed, command
+from suite import Suite, SuiteFailed
 from suites import SUITES
 
 HERE = Path(__file__).resolve().parent
@@ -42,15 +43,13 @@ def programs() -> dict[str, Path]:
     cairn = Path(os.environ.get("CAIRN_BIN") or HERE.parents[1] / "target/dist/cairn").resolve()
     if not cairn.exists():
         raise SuiteFailed(f"no server to test: `{cairn}` (run `make build`, or set CAIRN_BIN)")
-    built = cache() / "programs"
-    for name, package in (("etcd", "./etcd"), ("etcdctl", "go.etcd.io/etcd/etcdctl/v3")):
-        command(HERE.parent, "go", "build", "-o", built / name, package)
+    built = {name: genuine(name) for name in PACKAGES}
     folders = {}
-    for server, binary in zip(SERVERS, (built / "etcd", cairn)):
-        folders[server] = built / f"for-{server}"
-        folders[server].mkdir(exist_ok=True)
+    for server, binary in zip(SERVERS, (built["etcd"], cairn)):
+        folders[server] = cache() / "programs" / f"for-{server}"
+        folders[server].mkdir(parents=True, exist_ok=True)
         _link(folders[server] / "etcd", binary)
-        _link(folders[server] / "etcdctl", built / "etcdctl")
+        _link(folders[server] / "etcdctl", built["etcdctl"])
     return folders
 
 
