@@ -29,7 +29,7 @@ test:
 
 # What CI does not run, one stage after the other, and to the end although one fails: SEEDS=n (100,000) fresh ones of the simulator, else as each target has it. docs/ci.md has what each needs.
 nightly:
-	@SEEDS=$(or $(SEEDS),100000) FROM=$(or $(FROM),$$(date +%s)000000) .ci/stages --keep-going tools deny alerts backup-s3 chart packages migrate-earlier sim planted damage lying-disk schedules fuzz takeover kubernetes kubernetes-storage robustness robustness-mixed published-tools published-proxy published-release published-full
+	@SEEDS=$(or $(SEEDS),100000) FROM=$(or $(FROM),$$(date +%s)000000) .ci/stages --keep-going tools deny alerts backup-s3 chart packages migrate-earlier sim planted damage lying-disk schedules fuzz takeover kubernetes kubernetes-storage ecosystem robustness robustness-mixed published-tools published-proxy published-release published-full
 
 # What the tests need beside compilers and interpreters; installs it on Debian, as root.
 tools:
