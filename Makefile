@@ -25,7 +25,7 @@ cluster: build
 
 # Everything CI runs; the stages joined by `+` run beside each other. docs/ci.md has their times.
 test:
-	@.ci/stages tools unit+programs conformance+clients+lint+fuzz-short+reliability published+faults attacks-short+sim-short
+	@.ci/stages tools unit+programs conformance+clients+ecosystem-short+lint+fuzz-short+reliability published+faults attacks-short+sim-short
 
 # What CI does not run, one stage after the other, and to the end although one fails: SEEDS=n (100,000) fresh ones of the simulator, else as each target has it. docs/ci.md has what each needs.
 nightly:
@@ -167,6 +167,10 @@ clients: build
 # Other people's suites of clients and users of etcd, from their registries, against the genuine etcd and the release binary, test by test. ONLY=NAME: that one. Needs root.
 ecosystem: build
 	cd conformance/ecosystem && python3 -m unittest -q test_ecosystem && CAIRN_BIN=$(BIN) ./ecosystem.py $(ONLY)
+
+# One of them that is quick, another one each day; TURN=n: that one. Needs root.
+ecosystem-short: build
+	cd conformance/ecosystem && python3 -m unittest -q test_ecosystem && CAIRN_BIN=$(BIN) TURN=$(TURN) ./ecosystem.py --turn
 
 # The black-box suites that etcd publishes, against the release binary; what fails must stand on the lists in conformance/published.
 published: build

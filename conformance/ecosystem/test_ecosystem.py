@@ -1,10 +1,19 @@
-"""Unit tests of what reads outcomes: `cd conformance/ecosystem && python3 -m unittest test_ecosystem`."""
+"""Unit tests of what reads outcomes and of whose turn it is: `cd conformance/ecosystem && python3 -m unittest test_ecosystem`."""
 
+import contextlib
+import io
+import os
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
+import ecosystem
+import turns
+from from_debian import DEBIAN
 from outcomes import FAILED, PASSED, SKIPPED, Comparison, counts, of_behave, of_cargo, of_go, of_junit
+from suite import Suite, SuiteFailed
+from suites import SUITES
 
 
 class Outputs(unittest.TestCase):
@@ -57,6 +66,92 @@ class Comparisons(unittest.TestCase):
     def test_counts(self):
         self.assertEqual(counts({"a": PASSED, "b": FAILED, "c": PASSED}), "2 passed, 1 failed")
         self.assertEqual(counts({}), "none")
+
+
+class Turns(unittest.TestCase):
+    def test_as_many_turns_as_suites_have_each_once(self):
+        for first in (-3, 0, 20_785):
+            self.assertEqual({turns.whose(number) for number in range(first, first + len(turns.SHORT))}, set(turns.SHORT))
+
+    def test_short_suites_are_there_and_need_no_packages_of_debian(self):
+        self.assertEqual(len(set(turns.SHORT)), len(turns.SHORT))
+        self.assertLessEqual(set(turns.SHORT), {suite.name for suite in SUITES} - {suite.name for suite in DEBIAN})
+
+    def test_each_suite_has_a_least_number_of_passes(self):
+        self.assertEqual(set(ecosystem.PASSES_MIN), {suite.name for suite in SUITES})
+
+    def test_the_day_changes_at_midnight_in_utc(self):
+        midnight = 20_786 * 24 * 60 * 60
+        self.assertEqual([turns.turn("", midnight - 0.1), turns.turn("", midnight), turns.turn("", midnight + 86_399)], [20_785, 20_786, 20_786])
+
+    def test_a_number_that_is_asked_for_wins(self):
+        self.assertEqual(turns.turn("3", 1e9), 3)
+        for word in ("x", "1.5", "etcd3"):
+            self.assertRaises(turns.TurnRefused, turns.turn, word, 1e9)
+
+    def test_says_what_it_chose(self):
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            name = turns.today("7")
+        self.assertEqual(name, turns.whose(7))
+        self.assertIn(f"turn 7, as asked for: {name}, of ", said.getvalue())
+        with contextlib.redirect_stdout(io.StringIO()) as said, mock.patch("time.time", return_value=20_785.5 * 86_400):
+            name = turns.today("")
+        self.assertIn(f"turn 20785, by the day: {name}, of ", said.getvalue())
+
+
+class Runs(unittest.TestCase):
+    """The command, on suites that are not there."""
+
+    def main(self, *names, prepare=None, ran=None, environment=None):
+        """What the command exits with, and what it printed."""
+        suite = Suite("etcd3gw", "a suite", "1", "", prepare or (lambda folder: None), lambda place: {})
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            mock.patch.dict(os.environ, {"CAIRN_CACHE_DIR": folder, "UNPROVED": f"{folder}/unproved", "TURN": "", "CI": ""} | (environment or {})),
+            mock.patch.object(ecosystem, "SUITES", [suite]),
+            mock.patch.object(ecosystem, "programs", lambda: {server: Path(folder) for server in ecosystem.SERVERS}),
+            mock.patch.object(turns, "SHORT", (suite.name,)),
+            mock.patch.object(ecosystem, "run", ran) if ran else contextlib.nullcontext(),
+            contextlib.redirect_stdout(io.StringIO()) as said,
+            contextlib.redirect_stderr(said),
+        ):
+            code = ecosystem.main(list(names))
+            done = list(Path(folder).glob("**/done"))
+            unproved = Path(folder, "unproved")
+            return code, said.getvalue() + (unproved.read_text() if unproved.exists() else ""), done
+
+    @mock.patch("os.geteuid", lambda: 0)
+    def test_a_suite_that_cannot_be_fetched_fails_and_is_fetched_anew(self):
+        def prepare(folder):
+            raise SuiteFailed("`pip download`: exit 1")
+
+        code, said, done = self.main("--turn", prepare=prepare)
+        self.assertEqual((code, done), (1, []))
+        self.assertIn("etcd3gw: `pip download`: exit 1\nsuites: 0 passed, 1 failed: etcd3gw\n", said)
+
+    @mock.patch("os.geteuid", lambda: 0)
+    def test_a_suite_of_which_too_little_passes_on_etcd_fails(self):
+        code, said, _ = self.main("--turn", ran=lambda *_: {"a": PASSED})
+        self.assertEqual(code, 1)
+        self.assertIn("1 passed on etcd, and 39 should pass there", said)
+
+    @mock.patch("os.geteuid", lambda: 0)
+    def test_the_suite_whose_turn_it_is_passes(self):
+        code, said, _ = self.main("--turn", ran=lambda *_: {str(number): PASSED for number in range(39)}, environment={"TURN": "5"})
+        self.assertEqual(code, 0)
+        self.assertIn("turn 5, as asked for: etcd3gw", said)
+        self.assertIn("suites: 1 passed, 0 failed\n", said)
+
+    @mock.patch("os.geteuid", lambda: 1000)
+    def test_without_root_it_fails_in_ci_and_is_told_of_elsewhere(self):
+        for ci, code in (("1", 1), ("", 0)):
+            got, said, _ = self.main("--turn", environment={"CI": ci})
+            self.assertEqual(got, code)
+            self.assertIn("ecosystem: needs root\n", said)
+
+    def test_what_is_not_there_is_refused(self):
+        self.assertEqual(self.main("nosuch")[0], 2)
+        self.assertEqual(self.main("--turn", environment={"TURN": "x"})[0], 2)
 
 
 if __name__ == "__main__":
