@@ -16,7 +16,7 @@ import (
 // steady are flags of members that elect nobody because the machine stands
 // still for a while: requests on their way would be lost.
 func steady() []string {
-	return []string{"--bcrypt-cost=4", "--heartbeat-interval=500", "--election-timeout=5000"}
+	return []string{"--bcrypt-cost=4", "--election-timeout=5000"}
 }
 
 // A token is good on every member at once, whoever gave it out, and what a

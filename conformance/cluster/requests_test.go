@@ -30,7 +30,7 @@ func withToken(ctx context.Context, token string) context.Context {
 // elect nobody because the machine stands still for a while: that would lose
 // what was under way to the leader.
 var checking = []string{
-	"--heartbeat-interval=500", "--election-timeout=5000",
+	"--election-timeout=5000",
 	"--feature-gates=InitialCorruptCheck=true,CompactHashCheck=true,LeaseCheckpoint=true",
 	"--compact-hash-check-time=2s", "--corrupt-check-time=2s", "--bcrypt-cost=4",
 }
