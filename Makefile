@@ -6,11 +6,11 @@ export CARGO_TARGET_DIR ?= $(CURDIR)/target
 BIN = $(CARGO_TARGET_DIR)/dist/cairn
 
 # Every target: none is a file.
-.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
+.PHONY: $(shell sed -n 's/^\([a-z0-9-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 # Shows the targets.
 help:
-	@awk '/^# /{doc=substr($$0,3)} /^[a-z-]+:/{split($$1,name,":"); if (doc) printf "  make %-18s %s\n", name[1], doc; doc=""}' Makefile
+	@awk '/^# /{doc=substr($$0,3)} /^[a-z0-9-]+:/{split($$1,name,":"); if (doc) printf "  make %-18s %s\n", name[1], doc; doc=""}' Makefile
 
 # Builds and starts a member on 127.0.0.1:2379, data in default.etcd/.
 run: build
@@ -132,7 +132,7 @@ image:
 release:
 	packaging/release "$(VERSION)" $(ARCHS)
 
-# Makes a release and checks it: images run, packages are installed, upgraded under load and removed on a booted Debian, all can be repeated. Needs root, systemd-nspawn and debootstrap.
+# Makes a release and checks it: images run, packages are installed, upgraded under load and removed on a booted Debian, compose files start it, all can be repeated. Needs root, systemd-nspawn, debootstrap and buildah.
 packages:
 	cd conformance && PACKAGES=1 go test -count=1 -v -timeout 60m ./packages
 
