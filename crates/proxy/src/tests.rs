@@ -242,7 +242,7 @@ async fn what_a_member_sends_to_a_client_that_does_not_read_is_claimed() {
     silent.send(Bytes::new());
     silent.half_close();
     let (mut flooded, mut still) = (0, 0);
-    while flooded == 0 || still < 20 {
+    while flooded == 0 || still < 100 {
         tokio::time::sleep(Duration::from_millis(20)).await;
         let now = fixture.member.flooded.load(Ordering::SeqCst);
         still = if std::mem::replace(&mut flooded, now) == now { still + 1 } else { 0 };

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use common::wire::{block, frame, settings};
-use common::{framed, options, serve};
+use common::{PATIENCE, framed, options, serve};
 use rpc::frame::{flag, kind};
 use rpc::hpack::Encoder;
 
@@ -25,7 +25,7 @@ fn connections_wait_outside_while_the_thread_is_busy() {
     let head = frame(kind::HEADERS, flag::END_HEADERS, 1, &block(&mut Encoder::new(), "Never", &[]));
     let call = [hello(), head, frame(kind::DATA, flag::END_STREAM, 1, &framed(b"x"))].concat();
     busy.write_all(&call).expect("sends");
-    let end = Instant::now() + Duration::from_secs(10);
+    let end = Instant::now() + PATIENCE;
     while fixture.seen.unary_calls.load(Ordering::SeqCst) == 0 {
         assert!(Instant::now() < end, "the call does not come");
         std::thread::sleep(Duration::from_millis(1));
@@ -47,7 +47,7 @@ fn connections_wait_outside_while_the_thread_is_busy() {
     drop(never);
     for socket in &mut waiting {
         let mut greeting = [0; 9];
-        socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a time that can be set");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a time that can be set");
         socket.read_exact(&mut greeting).expect("is served");
         assert_eq!(greeting[3], kind::SETTINGS);
     }

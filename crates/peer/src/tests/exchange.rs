@@ -55,7 +55,7 @@ fn a_peer_that_comes_back_is_found_again() {
     let (address, since) = (b.address().to_string(), a.peers.active_since(2).expect("active"));
     drop(b);
     // Messages sent meanwhile are lost and reported as lost.
-    let deadline = std::time::Instant::now() + Duration::from_secs(10);
+    let deadline = std::time::Instant::now() + PATIENCE;
     while a.peers.active_since(2).is_some() {
         assert!(std::time::Instant::now() < deadline, "the loss is not noticed");
         a.peers.send(&[message(MessageType::MsgHeartbeat, 1, 2, 1)]);
@@ -151,7 +151,7 @@ fn unix_sockets_carry_it_too() {
     a.meet(&b);
     a.peers.send(&[append(1, 2, 1, 10)]);
     b.recorder.wait("a message", |seen| seen.messages.len() == 1);
-    let answer = client::call(&connector(), &a.url, Request::new(vec![]), Duration::from_secs(5)).expect("an answer");
+    let answer = client::call(&connector(), &a.url, Request::new(vec![]), PATIENCE).expect("an answer");
     assert_eq!(answer.body(), b"/ ");
     let paths = [1, 2].map(|id: u64| path.with_extension(id.to_string()));
     assert!(paths.iter().all(|path| path.exists()));
@@ -165,7 +165,7 @@ fn calls_are_answered_by_the_handler() {
     let mut request = Request::new(b"what".to_vec());
     *request.method_mut() = http::Method::POST;
     *request.uri_mut() = "/members/promote/7?x=y".parse().expect("a path");
-    let answer = client::call(&connector(), &a.url, request.clone(), Duration::from_secs(5)).expect("an answer");
+    let answer = client::call(&connector(), &a.url, request.clone(), PATIENCE).expect("an answer");
     assert_eq!((answer.status().as_u16(), &answer.body()[..]), (200, &b"/members/promote/7 what"[..]));
     assert_eq!(answer.headers().get("x-etcd-cluster-id").expect("a header"), "c1");
     let url = a.url.clone();

@@ -20,6 +20,10 @@ pub(super) const CLUSTER: u64 = 0xc1;
 pub(super) const MESSAGE_BYTES_MAX: usize = 16 << 20;
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
+/// What members of most tests have.
+const TIMEOUTS: Timeouts =
+    Timeouts { dial: Duration::from_secs(1), read: Duration::from_secs(5), write: Duration::from_secs(5) };
+
 /// Held by tests that measure memory or need much of it: they share one process.
 pub(super) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
@@ -162,11 +166,25 @@ impl Site {
     }
 
     pub(super) fn on(id: u64, listener: TcpListener) -> Site {
+        Site::over(id, listener, TIMEOUTS)
+    }
+
+    /// A member that gives up streams, its own and those of others, on which nothing goes through for `limit`.
+    pub(super) fn with_limit(id: u64, limit: Duration) -> Site {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        Site::over(id, listener, Timeouts { read: limit, write: limit, ..TIMEOUTS })
+    }
+
+    fn over(id: u64, listener: TcpListener, timeouts: Timeouts) -> Site {
         let url = format!("http://{}", listener.local_addr().expect("bound"));
-        Site::with(id, Listener::over(listener).expect("a thread"), url)
+        Site::start(id, Listener::over(listener).expect("a thread"), url, timeouts)
     }
 
     pub(super) fn with(id: u64, listener: Listener, url: String) -> Site {
+        Site::start(id, listener, url, TIMEOUTS)
+    }
+
+    fn start(id: u64, listener: Listener, url: String, timeouts: Timeouts) -> Site {
         let recorder = Arc::new(Recorder::default());
         let options = Options {
             member_id: id,
@@ -174,11 +192,7 @@ impl Site {
             urls: vec![url.clone()],
             connector: connector(),
             listeners: vec![listener],
-            timeouts: Timeouts {
-                dial: Duration::from_secs(1),
-                read: Duration::from_secs(5),
-                write: Duration::from_secs(5),
-            },
+            timeouts,
             message_bytes_max: MESSAGE_BYTES_MAX,
             yield_cpu: || {},
         };

@@ -90,7 +90,7 @@ fn a_receiver_that_takes_nothing_holds_no_more_than_its_share() {
         let bytes = noise(1 << 20);
         let mut sent = vec![0_usize; ends.len()];
         let mut still = 0;
-        while still < 20 {
+        while still < 100 {
             still += 1;
             for ((sender, _), sent) in ends.iter().zip(&mut sent) {
                 while let Ok(len) = sender.try_write(&bytes[*sent % 1000..]) {
@@ -215,7 +215,7 @@ fn the_kernel_keeps_little_for_one_that_does_not_read() {
         // Until the sender gets rid of nothing for a while.
         let bytes = noise(1 << 20);
         let mut still = 0;
-        while still < 20 {
+        while still < 100 {
             still += 1;
             while sender.try_write(&bytes).is_ok() {
                 still = 0;

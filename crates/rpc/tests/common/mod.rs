@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::Code;
 use bytes::{Bytes, BytesMut};
@@ -19,6 +19,12 @@ use rpc::{
     StreamCall, StreamHandler, StreamWaker,
 };
 use tokio::net::TcpStream;
+
+/// How long a busy machine may take for what a test waits for.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// How often a number is looked at, and how often it must be the same to be at rest.
+const LOOK: Duration = Duration::from_millis(10);
+const QUIET_LOOKS: usize = 50;
 
 pub const METHODS: &[Method] = &[
     Method { path: "/test.Echo/Now", kind: Kind::Unary },
@@ -409,11 +415,21 @@ pub fn grpc(method: &str, headers: &[(&str, &[u8])]) -> Request<()> {
 
 /// Waits until `condition` holds.
 pub async fn eventually(what: &str, condition: impl Fn() -> bool) {
-    for _ in 0..500 {
-        if condition() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "never came true: {what}");
+        tokio::time::sleep(LOOK).await;
     }
-    panic!("never came true: {what}");
+}
+
+/// Waits until `number` has not changed for a while.
+pub async fn at_rest(number: impl Fn() -> usize) -> usize {
+    let (mut last, mut quiet) = (number(), 0);
+    while quiet < QUIET_LOOKS {
+        tokio::time::sleep(LOOK).await;
+        let now = number();
+        quiet = if now == last { quiet + 1 } else { 0 };
+        last = now;
+    }
+    last
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::common::{Client, options};
+use crate::common::{Client, at_rest, eventually, options};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use rpc::{
@@ -15,9 +15,10 @@ use rpc::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Pieces that a flood has sent, and clients that were seen to go.
+/// Requests that wait, pieces that a flood has sent, and clients that were seen to go.
 #[derive(Default)]
 struct Seen {
+    waiting: AtomicUsize,
     flooded: AtomicUsize,
     gone: AtomicUsize,
 }
@@ -41,6 +42,7 @@ impl Service for Pieces {
         let seen = self.0.clone();
         responder.add_header(http::header::VARY, http::HeaderValue::from_static("Origin"));
         if request.uri().path() == "/wait" {
+            seen.waiting.fetch_add(1, Ordering::SeqCst);
             tokio::spawn(async move {
                 responder.gone().await;
                 seen.gone.fetch_add(1, Ordering::SeqCst);
@@ -118,17 +120,6 @@ fn post(path: &str) -> Request<()> {
     Request::builder().method("POST").uri(format!("http://localhost{path}")).body(()).expect("a request")
 }
 
-/// Waits until `done`, or fails.
-async fn until(what: &str, done: impl Fn() -> bool) {
-    for _ in 0..500 {
-        if done() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("{what}");
-}
-
 async fn read_until(socket: &mut TcpStream, end: &str) -> String {
     let mut text = String::new();
     let mut room = [0; 1000];
@@ -181,8 +172,7 @@ async fn responses_wait_for_their_readers() {
     stream.send_data(Bytes::new(), true).expect("sent");
     let response = response.await.expect("a response");
     assert_eq!(response.headers()["vary"], "Origin");
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    let flooded = seen.flooded.load(Ordering::SeqCst);
+    let flooded = at_rest(|| seen.flooded.load(Ordering::SeqCst)).await;
     assert!(flooded < 40, "{flooded} pieces for nobody");
     let mut body = response.into_body();
     let mut count = 0;
@@ -211,13 +201,13 @@ async fn responses_wait_for_their_readers() {
     stream.send_data(Bytes::new(), true).expect("sent");
     drop(response.await.expect("a response"));
     drop(stream);
-    until("the flood ends with its reader", || seen.gone.load(Ordering::SeqCst) == 1).await;
+    eventually("the flood ends with its reader", || seen.gone.load(Ordering::SeqCst) == 1).await;
     let (response, stream) = client.open(post("/wait")).await;
     let (response, mut stream) = (response, stream);
     stream.send_data(Bytes::new(), true).expect("sent");
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    eventually("the request comes", || seen.waiting.load(Ordering::SeqCst) == 1).await;
     drop((response, stream));
-    until("the responder learns that the client has gone", || seen.gone.load(Ordering::SeqCst) == 2).await;
+    eventually("the responder learns that the client has gone", || seen.gone.load(Ordering::SeqCst) == 2).await;
 }
 
 #[tokio::test]
@@ -235,14 +225,14 @@ async fn http1_answers_while_the_request_comes() {
     read_until(&mut socket, "6\r\n0\r\n\r\n").await;
     // The same connection, and its end while a response waits and while one is made.
     socket.write_all(b"GET /flood HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("sent");
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    eventually("the response is begun", || seen.flooded.load(Ordering::SeqCst) > 0).await;
     drop(socket);
-    until("the flood ends with its reader", || seen.gone.load(Ordering::SeqCst) == 1).await;
+    eventually("the flood ends with its reader", || seen.gone.load(Ordering::SeqCst) == 1).await;
     let mut socket = TcpStream::connect(address).await.expect("the server listens");
     socket.write_all(b"GET /wait HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("sent");
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    eventually("the request comes", || seen.waiting.load(Ordering::SeqCst) == 1).await;
     drop(socket);
-    until("the responder learns that the client has gone", || seen.gone.load(Ordering::SeqCst) == 2).await;
+    eventually("the responder learns that the client has gone", || seen.gone.load(Ordering::SeqCst) == 2).await;
 }
 
 #[tokio::test]
@@ -258,7 +248,7 @@ async fn connections_leave_http() {
     let stats = server.stats();
     assert_eq!(stats.connections_open(), 1, "it counts as open");
     drop(socket);
-    until("the connection is counted as closed", || stats.connections_open() == 0).await;
+    eventually("the connection is counted as closed", || stats.connections_open() == 0).await;
 }
 
 #[tokio::test]
