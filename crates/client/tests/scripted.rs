@@ -15,6 +15,7 @@ use rpc::{
     Call, HttpResponder, Kind, Metadata, Method, Outbound, Reply, Responder, Server, Service, Status, StreamCall,
     StreamHandler,
 };
+use tokio::net::TcpSocket;
 
 const METHODS: &[Method] = &[
     Method { path: "/etcdserverpb.KV/Range", kind: Kind::Unary },
@@ -275,9 +276,10 @@ async fn a_member_that_never_speaks_holds_nobody_up() {
 
 #[tokio::test]
 async fn a_call_without_a_deadline_waits_for_a_member_to_come() {
-    let late = TcpListener::bind("127.0.0.1:0").expect("a port");
+    // Taken, so that no other test gets the port, but not listened at.
+    let late = TcpSocket::new_v4().expect("a socket");
+    late.bind(([127, 0, 0, 1], 0).into()).expect("a port");
     let address = late.local_addr().expect("an address");
-    drop(late);
     let endpoint: Endpoint = address.to_string().parse().expect("an endpoint");
     // No time to connect is too long to be reckoned with.
     let options = Options { call_timeout: None, connect_timeout: Duration::MAX, ..Options::default() };
@@ -287,7 +289,7 @@ async fn a_call_without_a_deadline_waits_for_a_member_to_come() {
     assert!(!put.is_finished(), "nobody was there to answer");
     let script = Arc::new(Script::default());
     let options = rpc::Options { threads: 1, ..rpc::Options::default() };
-    let listener = TcpListener::bind(address).expect("the same port");
+    let listener = late.listen(8).and_then(tokio::net::TcpListener::into_std).expect("the same port");
     let _server = Server::start(vec![listener], Arc::new(Scripted(script.clone())), options).expect("a server");
     let answer = tokio::time::timeout(PATIENCE, put).await.expect("an answer soon");
     answer.expect("the task ends").expect("an answer");
