@@ -309,6 +309,10 @@ bench-reads: build
 bench-observers: build
 	CAIRN_BIN=$(BIN) python3 conformance/vs_etcd/observers.py $(ARGS)
 
+# One member and three, each confined to a quarter of a processor, are offered four times what they take: puts acknowledged, how soon a refusal is heard, terms, memory; beside etcd. Needs an idle machine and cgroup v1, 12 minutes. ARGS="--only cairn": half of that; ARGS=--quick shows whether it works.
+bench-overload: build
+	CAIRN_BIN=$(BIN) python3 conformance/vs_etcd/overload.py $(ARGS)
+
 # Licences, sources and bans of all dependencies (installs cargo-deny if it is missing).
 deny:
 	command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny

@@ -6,8 +6,9 @@ import socket
 
 import proto
 
-_DATA, _HEADERS, _RESET, _SETTINGS, _PING, _GOAWAY, _WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
-_END_STREAM, _ACK, _END_HEADERS = 1, 1, 4
+DATA, HEADERS, RESET, GOAWAY = 0, 1, 3, 7
+_SETTINGS, _PING, _WINDOW_UPDATE = 4, 6, 8
+END_STREAM, _ACK, _END_HEADERS = 1, 1, 4
 _WINDOW_MAX = (1 << 31) - 1
 
 
@@ -37,6 +38,14 @@ class Client:
 
     def call(self, path: str, message: bytes) -> bytes:
         """One unary call; the answer's message."""
+        self.send(path, message)
+        answer = self._receive(path)
+        if len(answer) < 5 or int.from_bytes(answer[1:5], "big") != len(answer) - 5:
+            raise CallFailed(f"{path}: the answer is an error, or not one whole message")
+        return bytes(answer[5:])
+
+    def send(self, path: str, message: bytes) -> int:
+        """Begins a call, whose request is this message; the number of its stream."""
         self._stream += 2
         block = b"\x83\x86" + b"".join(
             _literal(name, value)
@@ -48,34 +57,36 @@ class Client:
             )
         )
         self._socket.sendall(
-            _frame(_HEADERS, _END_HEADERS, self._stream, block)
-            + _frame(_DATA, _END_STREAM, self._stream, proto.grpc_frame(message))
+            _frame(HEADERS, _END_HEADERS, self._stream, block)
+            + _frame(DATA, END_STREAM, self._stream, proto.grpc_frame(message))
         )
-        answer = self._receive(path)
-        if len(answer) < 5 or int.from_bytes(answer[1:5], "big") != len(answer) - 5:
-            raise CallFailed(f"{path}: the answer is an error, or not one whole message")
-        return bytes(answer[5:])
+        return self._stream
+
+    def frame(self) -> tuple[int, int, int, bytes]:
+        """The next frame: its kind, flags, stream and payload. Settings and pings are answered."""
+        head = self._input.read(9)
+        if len(head) < 9:
+            raise CallFailed("the server closed the connection")
+        kind, flags, stream = head[3], head[4], int.from_bytes(head[5:9], "big")
+        payload = self._input.read(int.from_bytes(head[:3], "big"))
+        if kind == _SETTINGS and not flags & _ACK:
+            self._socket.sendall(_frame(_SETTINGS, _ACK, 0))
+        elif kind == _PING and not flags & _ACK:
+            self._socket.sendall(_frame(_PING, _ACK, 0, payload))
+        return kind, flags, stream, payload
 
     def _receive(self, path: str) -> bytearray:
         answer = bytearray()
         while True:
-            head = self._input.read(9)
-            if len(head) < 9:
-                raise CallFailed(f"{path}: the server closed the connection")
-            kind, flags, stream = head[3], head[4], int.from_bytes(head[5:9], "big")
-            payload = self._input.read(int.from_bytes(head[:3], "big"))
-            if kind == _SETTINGS and not flags & _ACK:
-                self._socket.sendall(_frame(_SETTINGS, _ACK, 0))
-            elif kind == _PING and not flags & _ACK:
-                self._socket.sendall(_frame(_PING, _ACK, 0, payload))
-            elif kind == _GOAWAY or (kind == _RESET and stream == self._stream):
+            kind, flags, stream, payload = self.frame()
+            if kind == GOAWAY or (kind == RESET and stream == self._stream):
                 raise CallFailed(f"{path}: the server ended the call: {payload!r}")
-            elif kind in (_DATA, _HEADERS) and stream == self._stream:
-                if kind == _DATA:
+            if kind in (DATA, HEADERS) and stream == self._stream:
+                if kind == DATA:
                     answer += payload
                     if payload:
                         self._socket.sendall(_frame(_WINDOW_UPDATE, 0, 0, len(payload).to_bytes(4, "big")))
-                if flags & _END_STREAM:
+                if flags & END_STREAM:
                     return answer
 
     def put(self, key: bytes, value: bytes) -> bytes:

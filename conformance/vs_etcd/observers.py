@@ -314,8 +314,8 @@ def _lists_table(runs: list[dict]) -> str:
 
 
 @contextmanager
-def confine(servers: list[Server]):
-    """Gives each process its share of one processor, until the end of the block."""
+def confine(servers: list[Server], share: float = SHARE):
+    """Gives each process this share of one processor, until the end of the block."""
     groups = []
     try:
         for server in servers:
@@ -323,7 +323,7 @@ def confine(servers: list[Server]):
             group.mkdir()
             groups.append(group)
             (group / "cpu.cfs_period_us").write_text(str(PERIOD_US))
-            (group / "cpu.cfs_quota_us").write_text(str(int(PERIOD_US * SHARE)))
+            (group / "cpu.cfs_quota_us").write_text(str(int(PERIOD_US * share)))
             (group / "cgroup.procs").write_text(str(server.pid))
         yield
     finally:

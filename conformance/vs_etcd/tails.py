@@ -25,6 +25,7 @@ import accounting
 import client
 import proto
 import tools
+from cluster import Cluster
 from server import Server
 
 VALUE_BYTES = 256
@@ -140,9 +141,9 @@ def _keep(found: dict[str, dict], title: str, result: dict) -> None:
 class Load:
     """A running load of puts by `cairn bench`."""
 
-    def __init__(self, bench: Path, server: Server, arguments: list[str]):
+    def __init__(self, bench: Path, server: Server | Cluster, arguments: list[str], connections: int = CONNECTIONS, clients: int = CLIENTS):
         self._file = tempfile.NamedTemporaryFile(suffix=".json")
-        command = [bench, "bench", f"--endpoints=127.0.0.1:{server.port}", f"--conns={CONNECTIONS}", f"--clients={CLIENTS}"]
+        command = [bench, "bench", f"--endpoints=127.0.0.1:{server.port}", f"--conns={connections}", f"--clients={clients}"]
         command += ["put", "--sequential-keys", f"--val-size={VALUE_BYTES}", f"--json={self._file.name}", *arguments]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self._said = ""
@@ -168,7 +169,7 @@ class Load:
         if line["wrong"]:
             raise LoadFailed(f"wrong answers: {line['wrong']}")
         # Puts that a server refuses, or that time out, are a result, too.
-        figures = {name: line[name] for name in ("rate", "succeeded", "errors", "unsent", "latency_us")}
+        figures = {name: line[name] for name in ("rate", "requests", "succeeded", "errors", "unsent", "seconds", "latency_us")}
         return figures | {"failed": sum(line["failed"].values())}
 
 
