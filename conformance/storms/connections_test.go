@@ -107,24 +107,32 @@ func openBare(endpoint string) (*bare, error) {
 	}
 	b := &bare{socket: socket, framer: http2.NewFramer(socket, socket), stream: 1}
 	b.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	b.block, err = headerBlock(endpoint, "/etcdserverpb.KV/Range")
+	if err != nil {
+		return nil, err
+	}
+	message, err := proto.Marshal(&etcdserverpb.RangeRequest{Key: []byte("key")})
+	if err != nil {
+		return nil, err
+	}
+	b.body = append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...)
+	return b, b.framer.WriteSettings()
+}
+
+// headerBlock is what a call of this method begins with.
+func headerBlock(endpoint, path string) ([]byte, error) {
 	var block bytes.Buffer
 	encoder := hpack.NewEncoder(&block)
 	// Each block stands for itself: no name is kept for the next.
 	for _, field := range [][2]string{
-		{":method", "POST"}, {":scheme", "http"}, {":path", "/etcdserverpb.KV/Range"}, {":authority", endpoint},
+		{":method", "POST"}, {":scheme", "http"}, {":path", path}, {":authority", endpoint},
 		{"content-type", "application/grpc"}, {"te", "trailers"},
 	} {
 		if err := encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1], Sensitive: true}); err != nil {
 			return nil, err
 		}
 	}
-	message, err := proto.Marshal(&etcdserverpb.RangeRequest{Key: []byte("key")})
-	if err != nil {
-		return nil, err
-	}
-	b.block = block.Bytes()
-	b.body = append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...)
-	return b, b.framer.WriteSettings()
+	return block.Bytes(), nil
 }
 
 // call reads the key, and fails unless the call ends well.
