@@ -271,9 +271,10 @@ attacks-short: build
 attacks: build
 	cd conformance && CAIRN_BIN=$(BIN) ATTACK_MS=60000 go test -count=1 -v -timeout 90m ./attacks
 
-# 100,000 leases that end together on one and on three members, 1,000 readers of one large value, 14,000 connections (20,000 open files allow no more); beside the genuine etcd. Needs an idle machine.
+# 100,000 leases that end together on one and on three members, 1,000 readers of one large value, 14,000 connections (20,000 open files allow no more), 10,000 watchers of a prefix, 100 from before a million events, 1,000 that do not read beside 100 that do; beside the genuine etcd. Needs an idle machine. ARGS="-run Watchers": some of them.
 storms: build
-	cd conformance && CAIRN_BIN=$(BIN) BESIDE=1 LEASES=100000 READERS=1000 READ_MS=10000 CONNECTIONS=14000 go test -parallel 1 -count=1 -v -timeout 60m ./storms
+	cd conformance && CAIRN_BIN=$(BIN) BESIDE=1 LEASES=100000 READERS=1000 READ_MS=10000 CONNECTIONS=14000 WATCHERS=10000 WATCH_PUTS=4000 WATCH_RATE=400 \
+		OLD_WATCHERS=100 OLD_EVENTS=1000000 STALLED=1000 STALL_PUTS=30000 STALL_RATE=1000 go test -parallel 1 -count=1 -v -timeout 60m $(ARGS) ./storms
 
 # 16 clients list 1 GiB each, half of them slowly; memory may grow by 256 MiB.
 large-lists: build

@@ -28,13 +28,9 @@ import (
 func TestConnections(t *testing.T) {
 	t.Parallel()
 	connections, calls := harness.Number(t, "CONNECTIONS", 2_000), harness.Number(t, "CALLS", 2)
-	kinds := []harness.Kind{harness.Subject()}
-	if harness.Number(t, "BESIDE", 0) == 1 {
-		kinds = append(kinds, harness.Etcd)
-	}
 	allowFiles(t, uint64(connections)+1_000)
 	const idleMax = 10 << 10
-	for _, kind := range kinds {
+	for _, kind := range kinds(t) {
 		server := harness.Start(t, kind)
 		before := harness.AnonymousBytes(t, server.Pid())
 		began := time.Now()

@@ -20,12 +20,8 @@ import (
 func TestLargeValue(t *testing.T) {
 	t.Parallel()
 	readers, limit := harness.Number(t, "READERS", 100), time.Duration(harness.Number(t, "READ_MS", 2_000))*time.Millisecond
-	kinds := []harness.Kind{harness.Subject()}
-	if harness.Number(t, "BESIDE", 0) == 1 {
-		kinds = append(kinds, harness.Etcd)
-	}
 	const grownMax = 64 << 20
-	for _, kind := range kinds {
+	for _, kind := range kinds(t) {
 		server := harness.Start(t, kind)
 		reads, grown, cost := readLarge(t, server, readers, limit)
 		t.Logf("%-5s %d readers: %d reads/s, %v of the member's processor time each, memory grew by %d MiB", kind, readers,

@@ -1,4 +1,5 @@
-// Package storms measures what comes all at once: leases that end together.
+// Package storms measures what comes all at once: leases that end together,
+// readers of one large value, connections, watchers.
 package storms
 
 import (
@@ -25,11 +26,7 @@ const prefix = "lease/"
 func TestLeases(t *testing.T) {
 	t.Parallel()
 	leases := harness.Number(t, "LEASES", 2_000)
-	kinds := []harness.Kind{harness.Subject()}
-	if harness.Number(t, "BESIDE", 0) == 1 {
-		kinds = append(kinds, harness.Etcd)
-	}
-	for _, kind := range kinds {
+	for _, kind := range kinds(t) {
 		for _, members := range []int{1, 3} {
 			t.Run(fmt.Sprintf("%s/%d", kind, members), func(t *testing.T) {
 				t.Parallel()
@@ -40,6 +37,7 @@ func TestLeases(t *testing.T) {
 					result, late := storm(t, cluster, leases, wait)
 					if late == nil {
 						t.Logf("%-5s %d members: %v", kind, members, result)
+						checkEqual(t, cluster)
 					}
 					for _, member := range cluster.Members {
 						member.Stop()

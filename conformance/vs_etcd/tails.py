@@ -2,7 +2,7 @@
 """The slowest requests of Cairn and of etcd while something large happens: an open loop of puts beside it, the two servers in turn.
 
 Each server takes the puts of the open loop on an empty store, and is then filled at full speed. Then puts come at a fixed rate, whatever the answers do, while nothing else happens, a compaction drops
-the history, a snapshot is saved, the store is defragmented, lists are read, the history is hashed, and an empty learner catches up. Latency counts from
+the history, its files shrink, a snapshot is saved, the store is defragmented, lists are read, the history is hashed, and an empty learner catches up. Latency counts from
 the time at which a put was due. `make bench-tails` runs this; it needs an idle machine. `--quick` is a small form that shows only whether it works.
 `--disk-mb-s` and `--disk-iops` put Cairn on a disk of that speed (slow_disk.c); etcd, which is not linked to the C library, cannot be.
 """
@@ -35,6 +35,8 @@ LEAD_S = 1.0
 LIST_KEYS = 10_000
 IDLE_SHARE_MIN = 0.9
 CALL_S_MAX = 1800.0
+LIVE_GAUGE = "etcd_mvcc_db_total_size_in_use_in_bytes"
+SHRUNK_RATIO_MAX, SHRINK_S_GOAL, SHRINK_STEP_S = 1.5, 120.0, 2.0
 QUIET = "nothing, an empty store"
 FIGURES = ("p50", "p99", "p999", "max")
 
@@ -45,10 +47,10 @@ class LoadFailed(Exception):
 
 @dataclass(frozen=True)
 class Phase:
-    """Something that happens once per server under the puts. `act` gets the server; without it they run for `--seconds` alone."""
+    """Something that happens once per server under the puts. `act` gets the server, and may return figures; without it they run for `--seconds` alone."""
 
     title: str
-    act: Callable[[Server], None] | None
+    act: Callable[[Server], dict | None] | None
     tidy: Callable[[Server], None] | None = None
     """Done once the load has ended: to remove a large file is a load of its own where the disk is told of it at once."""
 
@@ -70,7 +72,9 @@ def main() -> None:
             Server("cairn", cairn, Path(work), options.port, environment=_slow_disk(Path(work), options)),
             Server("etcd", etcd, Path(work), options.port + 2),
         ]
-        phases = _phases(cairn, Path(work), options)
+        phases = [phase for phase in _phases(cairn, Path(work), options) if not options.phases or phase.title in options.phases]
+        if len(phases) < len(set(options.phases)):
+            sys.exit(f"of {options.phases}, only {[phase.title for phase in phases]} are phases")
         results: dict[str, dict[str, dict]] = {}
         try:
             for round_number in range(options.rounds):
@@ -111,15 +115,15 @@ def _measure(server: Server, bench: Path, phases: list[Phase], options, found: d
             before = _retired_bytes(server)
             load = Load(bench, server, ["--rate", str(options.rate), "--duration", f"{options.longest:.0f}s"])
             time.sleep(LEAD_S)
-            began = time.monotonic()
+            began, figures = time.monotonic(), None
             if phase.act is None:
                 time.sleep(options.seconds)
             else:
-                phase.act(server)
+                figures = phase.act(server)
             took = time.monotonic() - began
             time.sleep(LEAD_S)
             load.end()
-            result = load.result() | {"took_s": round(took, 2), "retired_bytes_before": before}
+            result = load.result() | {"took_s": round(took, 2), "retired_bytes_before": before} | (figures or {})
             _keep(found, phase.title, result)
             if phase.tidy:
                 phase.tidy(server)
@@ -181,6 +185,22 @@ def _phases(cairn: Path, work: Path, options) -> list[Phase]:
             # Physical: the answer comes when the history is dropped.
             message = proto.number_field(1, one.revision()) + proto.number_field(2, 1)
             one.call("/etcdserverpb.KV/Compact", message)
+        compacted[server.name] = time.monotonic()
+
+    compacted: dict[str, float] = {}
+
+    def shrink(server: Server) -> dict:
+        """Looks until all files are small beside what lives. Its time counts from the answer to the compaction."""
+        seen, began = [], compacted.get(server.name, time.monotonic())
+        while True:
+            looked = time.monotonic() - began
+            live = client.gauge(server.port, LIVE_GAUGE)
+            database, log = _file_bytes(server.data)
+            seen.append({"s": round(looked, 1), "live": live, "database": database, "log": log})
+            _say(f"  {looked:5.0f} s: the database {database / live:.2f}, with the log {(database + log) / live:.2f} of {live / 1e6:,.0f} MB that live")
+            if database + log <= SHRUNK_RATIO_MAX * live or looked > options.shrink_seconds:
+                return {"shrinking": seen}
+            time.sleep(SHRINK_STEP_S)
 
     def save(server: Server) -> None:
         command = [cairn, "ctl", f"--endpoints=127.0.0.1:{server.port}", "snapshot", "save", saved]
@@ -237,10 +257,26 @@ def _phases(cairn: Path, work: Path, options) -> list[Phase]:
         Phase("snapshot save", save, lambda _: saved.unlink(missing_ok=True)),
         Phase("a learner catches up", catch_up, remove_learner),
         Phase("compaction", compact),
+        Phase("the files shrink", shrink),
         Phase("right after that", None),
         Phase("defragment", defragment),
         Phase(f"lists of {LIST_KEYS:,} keys", read_lists),
     ]
+
+
+def _file_bytes(data: Path) -> tuple[int, int]:
+    """What the files of the database take of the disk, and those of the Raft log."""
+    database = log = 0
+    for file in data.rglob("*"):
+        try:
+            taken = file.lstat().st_blocks * 512
+        except FileNotFoundError:
+            continue  # it was removed meanwhile
+        if file.parent.name == "wal":
+            log += taken
+        else:
+            database += taken
+    return database, log
 
 
 def _applied(one: client.Client) -> int:
@@ -283,19 +319,39 @@ def _table(results: dict[str, dict[str, dict]], phases: list[Phase]) -> str:
             failed = f"; **{result['failed']:,} failed**" if result["failed"] else ""
             cells.append(f"{figures} ({result['rate']:,.0f}/s{beside}{failed})")
         lines.append(f"| {title} | " + " | ".join(cells) + " |")
+    for name in names:
+        seen = results[name].get("the files shrink", {}).get("shrinking")
+        if seen:
+            lines += ["", f"{name}, after the compaction (goal: {SHRUNK_RATIO_MAX:g} of what lives within {SHRINK_S_GOAL:.0f} s): {_shrunk(seen)}"]
     return "\n".join(lines)
+
+
+def _shrunk(seen: list[dict]) -> str:
+    """When the files were small enough, and how large they were at first and at last."""
+
+    def parts(title: str, of: Callable[[dict], int]) -> str:
+        first = next((look["s"] for look in seen if of(look) <= SHRUNK_RATIO_MAX * look["live"]), None)
+        when = f"not within {seen[-1]['s']:.0f} s" if first is None else f"after {first:.0f} s"
+        ratios = [of(look) / look["live"] for look in (seen[0], seen[-1])]
+        return f"{title} {when} ({ratios[0]:.2f} at first, {ratios[1]:.2f} at last)"
+
+    database = parts("the files of the database", lambda look: look["database"])
+    return f"{database}, {parts('with the Raft log', lambda look: look['database'] + look['log'])}, {seen[-1]['live'] / 1e6:,.0f} MB live"
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--puts", type=int, default=10_000_000, help="puts at full speed")
     parser.add_argument("--keys", type=int, default=1_000_000, help="keys that they go to in turn")
+    parser.add_argument("--drop", type=float, help="as many keys, instead, as make a compaction drop this part of what was written: 0.9")
+    parser.add_argument("--shrink-seconds", type=float, default=1.5 * SHRINK_S_GOAL, help="how long the files may take to shrink after the compaction")
     parser.add_argument("--rate", type=int, default=5_000, help="puts per second of the open loop")
     parser.add_argument("--seconds", type=float, default=20, help="how long a phase without an end lasts")
     parser.add_argument("--longest", type=float, default=1800, help="the most that a phase may take")
     parser.add_argument("--rounds", type=int, default=1, help="how often each server is measured; the worst counts")
     parser.add_argument("--disk-mb-s", type=int, default=0, help="a disk that writes so much, for Cairn alone")
     parser.add_argument("--disk-iops", type=int, default=0, help="and so many operations a second")
+    parser.add_argument("--phases", nargs="+", default=[], help='these alone, in the usual order: compaction "the files shrink"')
     parser.add_argument("--only", choices=("cairn", "etcd"), default=None, help="one of the two servers")
     parser.add_argument("--port", type=int, default=int(os.environ.get("PORTS", "18800").split("-")[0]))
     parser.add_argument("--work", type=Path, default=None, help="where the data directories go")
@@ -304,6 +360,9 @@ def _options() -> argparse.Namespace:
     options = parser.parse_args()
     if options.quick:
         options.puts, options.keys, options.rate, options.seconds = 100_000, 20_000, 500, 2
+        options.shrink_seconds = 6
+    if options.drop is not None:
+        options.keys = max(1, round(options.puts * (1 - options.drop)))
     return options
 
 
