@@ -314,6 +314,14 @@ bench-observers: build
 bench-overload: build
 	CAIRN_BIN=$(BIN) python3 conformance/vs_etcd/overload.py $(ARGS)
 
+# What `cairn backup` costs the member it follows, at 20,000 puts a second: its processor time with and without, three pairs; needs an idle machine, 6 minutes. ARGS=--quick shows whether it works.
+bench-archive: build
+	CAIRN_BIN=$(BIN) python3 conformance/vs_etcd/archive.py $(ARGS)
+
+# What each thread of a member takes for a put at 1,000 clients, of one member and of three, and its calls of futex; needs an idle machine, 2 minutes. ARGS=--quick shows whether it works.
+bench-threads: build
+	CAIRN_BIN=$(BIN) python3 conformance/vs_etcd/threads.py $(ARGS)
+
 # Licences, sources and bans of all dependencies (installs cargo-deny if it is missing).
 deny:
 	command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
