@@ -291,12 +291,12 @@ func (l *listener) event(last *int64, event []byte) error {
 	return nil
 }
 
-// stampBytes at the beginning of a value say when it was put.
+// stampBytes at the beginning of a value say when it was to be put.
 const stampBytes = 8
 
-// stamped is a value of so many bytes that says when it is put.
-func stamped(began time.Time, bytes int) string {
-	return string(append(binary.BigEndian.AppendUint64(nil, uint64(time.Since(began))), make([]byte, max(0, bytes-stampBytes))...))
+// stamped is a value of so many bytes that says when it was to be put.
+func stamped(at time.Duration, bytes int) string {
+	return string(append(binary.BigEndian.AppendUint64(nil, uint64(at)), make([]byte, max(0, bytes-stampBytes))...))
 }
 
 // bytesField is a field of a message that is well formed.

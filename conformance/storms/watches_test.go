@@ -73,7 +73,7 @@ func (h *hall) end() (last time.Duration) {
 	return last
 }
 
-// lag is how long after its put each event came, of all that came since it was asked before.
+// lag is how long after the time of its put each event came, of all that came since it was asked before.
 func (h *hall) lag() *histogram {
 	all := &histogram{}
 	for _, one := range h.listeners {
@@ -93,7 +93,8 @@ func (h *hall) close() {
 // putAll puts keys as fast as they are answered.
 func putAll(t *testing.T, server *harness.Server, began time.Time, puts, clients, valueBytes int) {
 	t.Helper()
-	ctx := harness.Context(t)
+	ctx, fail := context.WithCancelCause(harness.Context(t))
+	defer fail(nil)
 	connections := make([]*clientv3.Client, min(clients, 8))
 	for number := range connections {
 		connections[number] = server.Client()
@@ -103,26 +104,25 @@ func putAll(t *testing.T, server *harness.Server, began time.Time, puts, clients
 	for worker := range clients {
 		client := connections[worker%len(connections)]
 		group.Go(func() {
-			for number := next.Add(1) - 1; number < int64(puts); number = next.Add(1) - 1 {
-				if _, err := client.Put(ctx, fmt.Sprintf("%s%08d", watched, number%10_000), stamped(began, valueBytes)); err != nil {
-					t.Errorf("put %d: %v", number, err)
-					return
+			for number := next.Add(1) - 1; number < int64(puts) && ctx.Err() == nil; number = next.Add(1) - 1 {
+				if _, err := client.Put(ctx, fmt.Sprintf("%s%08d", watched, number%10_000), stamped(time.Since(began), valueBytes)); err != nil {
+					fail(fmt.Errorf("put %d: %w", number, err))
 				}
 			}
 		})
 	}
 	group.Wait()
-	if t.Failed() {
-		t.FailNow()
+	if err := context.Cause(ctx); err != nil {
+		t.Fatal(err)
 	}
 }
 
-// putsMax is how many puts are under way at most: a busy machine is not to
-// refuse any.
-const putsMax = 1_000
+// putsMax is how many puts are under way at most: none is to be refused or to
+// time out where the server or the machine is slow.
+const putsMax = 100
 
 // putAt puts keys at times fixed beforehand, or as soon after that as no more
-// than putsMax are under way.
+// than putsMax are under way. Their values say when they were due.
 func putAt(t *testing.T, server *harness.Server, began time.Time, puts, rate, valueBytes int) {
 	t.Helper()
 	ctx, fail := context.WithCancelCause(harness.Context(t))
@@ -134,10 +134,11 @@ func putAt(t *testing.T, server *harness.Server, began time.Time, puts, rate, va
 	first, places := time.Now(), make(chan struct{}, putsMax)
 	var group sync.WaitGroup
 	for number := 0; number < puts && ctx.Err() == nil; number++ {
-		time.Sleep(time.Until(first.Add(time.Duration(number) * time.Second / time.Duration(rate))))
+		due := first.Add(time.Duration(number) * time.Second / time.Duration(rate))
+		time.Sleep(time.Until(due))
 		places <- struct{}{}
 		group.Go(func() {
-			if _, err := client.Put(ctx, fmt.Sprintf("%s%08d", watched, number%10_000), stamped(began, valueBytes)); err != nil {
+			if _, err := client.Put(ctx, fmt.Sprintf("%s%08d", watched, number%10_000), stamped(due.Sub(began), valueBytes)); err != nil {
 				fail(fmt.Errorf("put %d: %w", number, err))
 			}
 			<-places
@@ -161,7 +162,7 @@ func kinds(t *testing.T) []harness.Kind {
 // TestManyWatchers has WATCHERS (500) watch one prefix, on 10 streams of each of
 // up to 100 connections. First come WATCH_PUTS (200) as fast as they are answered, then as
 // many at WATCH_RATE (100) a second: every watcher hears of each once. Says how
-// many events a second that were, and how long after its put each event came.
+// many events a second that were, and how long after its put was due each event came.
 func TestManyWatchers(t *testing.T) {
 	t.Parallel()
 	watchers, puts := harness.Number(t, "WATCHERS", 500), harness.Number(t, "WATCH_PUTS", 200)

@@ -2,9 +2,13 @@
 
 import unittest
 
+import overload
 import proto
 import report
+import tails
+import threads
 from load import Sample
+from probe import Ended
 from results import Results
 from rows import Row
 
@@ -54,6 +58,28 @@ class Ratios(unittest.TestCase):
 
     def test_nothing_measured_is_nothing(self):
         self.assertIsNone(Results().ratio("r"))
+
+
+class Files(unittest.TestCase):
+    def test_files_have_shrunk_when_they_are_small_beside_what_lives(self):
+        seen = [{"s": s, "live": 100, "database": database, "log": 60} for s, database in ((0, 900), (2, 150), (4, 90))]
+        said = tails._shrunk(seen)
+        self.assertIn("the files of the database after 2 s (9.00 at first, 0.90 at last)", said)
+        self.assertIn("with the Raft log after 4 s", said)
+        self.assertIn("with the Raft log not within 2 s", tails._shrunk(seen[:2]))
+
+
+class Shares(unittest.TestCase):
+    def test_threads_of_one_name_count_together_and_only_what_they_used_meanwhile(self):
+        before = {1: ("rpc-0", 5_000), 2: ("apply", 1_000)}
+        after = {1: ("rpc-0", 9_000), 2: ("apply", 3_000), 3: ("rpc-1", 6_000)}
+        self.assertEqual(threads._used(before, after, puts=2), {"rpc": 5.0, "apply": 1.0})
+
+    def test_times_of_puts(self):
+        ended = [Ended(seconds / 1000, False, b"") for seconds in range(1, 102)]
+        spread = overload._spread(ended)
+        self.assertEqual([round(spread[name]) for name in ("count", "p50", "p99", "max")], [101, 51, 100, 101])
+        self.assertEqual(overload._spread([]), {"count": 0})
 
 
 if __name__ == "__main__":
