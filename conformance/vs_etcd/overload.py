@@ -3,7 +3,7 @@
 
 A closed loop finds out how many puts a second are acknowledged at most. Then an open loop offers four times as many for a minute. Beside it, a few
 other connections send puts at times fixed beforehand, and note of each when it ended and how: whether a put that is refused hears so soon. The
-generator's own refusals are counted, not timed. Memory (RssAnon + RssShmem) is looked at five times a second, the term before and after.
+generator's own refusals are counted by their text, not timed; those of the others are whatever ended without an answer. Memory (RssAnon + RssShmem) is looked at five times a second, the term before and after.
 
 `make bench-overload` runs this; it needs an idle machine and cgroup v1, and takes about six minutes for Cairn and as long for etcd. `--quick` is a small form
 that shows only whether it works.
@@ -36,7 +36,6 @@ KEYS = 100_000
 PROBES, PROBE_RATE = 4, 50
 SETTLE_S = 3.0
 GOODPUT_SHARE_MIN, REFUSAL_MS_MAX = 0.9, 100.0
-REFUSAL = b"too many requests"
 STATUS = "/etcdserverpb.Maintenance/Status"
 
 
@@ -100,7 +99,7 @@ def _measure(cluster: Cluster, bench: Path, options) -> dict:
         "most": most, "offered": offered, "goodput": opened["succeeded"] / options.seconds, "sent": opened["requests"], "unsent": opened["unsent"],
         "succeeded": opened["succeeded"], "failed": opened["failed"], "errors": opened["errors"], "latency_us": opened["latency_us"],
         "probe_refused_ms": _spread(refused), "probe_succeeded_ms": _spread([one for one in ended if one.succeeded]),
-        "probe_named": sum(REFUSAL in one.trailers for one in refused), "probe_unanswered": sum(probe.unanswered for probe in probes),
+        "probe_unanswered": sum(probe.unanswered for probe in probes),
         "probe_broken": [str(probe.failed) for probe in probes if probe.failed], "term": [term, after], "memory_mb": memory.found,
     }
 
@@ -162,8 +161,7 @@ def _table(results: dict[str, dict], options) -> str:
         ("refused", lambda r: f"{r['failed']:,}: " + ("; ".join(r["errors"].values()) or "none")),
         (f"other clients' puts, refused: p50, p99, slowest (goal {REFUSAL_MS_MAX:.0f} ms)", lambda r: _milliseconds(r["probe_refused_ms"])),
         ("the same, acknowledged", lambda r: _milliseconds(r["probe_succeeded_ms"])),
-        ("the same, refused with that text (etcd's is compressed); without an answer; connections that broke",
-         lambda r: f"{r['probe_named']:,}; {r['probe_unanswered']}; {len(r['probe_broken'])}"),
+        ("the same, without any end; connections that broke", lambda r: f"{r['probe_unanswered']}; {len(r['probe_broken'])}"),
         ("term before and after", lambda r: "{}, {}".format(*r["term"])),
         ("memory of a member before, most, after", lambda r: "; ".join(f"{m['before']:,.0f}, {m['most']:,.0f}, {m['after']:,.0f} MB" for m in r["memory_mb"].values())),
     ]

@@ -18,8 +18,6 @@ class Ended:
 
     seconds: float
     succeeded: bool
-    trailers: bytes
-    """Header block of the answer's end, as it came."""
 
 
 class Probe(client.Client):
@@ -68,7 +66,7 @@ class Probe(client.Client):
                     self._had_data.add(stream)
                 if kind == client.RESET or (kind in (client.DATA, client.HEADERS) and flags & client.END_STREAM):
                     due = self._due.pop(stream)
-                    self.ended.append(Ended(now - due, kind == client.HEADERS and stream in self._had_data, payload))
+                    self.ended.append(Ended(now - due, kind == client.HEADERS and stream in self._had_data))
                     self._had_data.discard(stream)
         except (OSError, ValueError, client.CallFailed) as why:
             self.failed = why

@@ -76,7 +76,7 @@ class Shares(unittest.TestCase):
         self.assertEqual(threads._used(before, after, puts=2), {"rpc": 5.0, "apply": 1.0})
 
     def test_times_of_puts(self):
-        ended = [Ended(seconds / 1000, False, b"") for seconds in range(1, 102)]
+        ended = [Ended(seconds / 1000, False) for seconds in range(1, 102)]
         spread = overload._spread(ended)
         self.assertEqual([round(spread[name]) for name in ("count", "p50", "p99", "max")], [101, 51, 100, 101])
         self.assertEqual(overload._spread([]), {"count": 0})
