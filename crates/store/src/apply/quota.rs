@@ -135,7 +135,10 @@ impl std::fmt::Debug for Space {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Options;
     use api::etcdserverpb::{DeleteRangeRequest, LeaseGrantRequest, RequestOp};
+    use disk::sim::SimDisk;
+    use std::path::Path;
 
     #[test]
     fn costs() {
@@ -164,5 +167,52 @@ mod tests {
     fn limits() {
         assert_eq!(limit(0), Some(2 << 30));
         assert_eq!((limit(-1), limit(i64::MIN), limit(5)), (None, None, Some(5)));
+    }
+    /// A store that has this quota, and these bytes in its segments.
+    fn store(quota_bytes: i64, live_bytes: u64) -> Arc<Store> {
+        let options = Options { quota_bytes, ..Options::default() };
+        let store = crate::open(Arc::new(SimDisk::new()), Path::new("store"), options).unwrap().store;
+        store.segments.install(Vec::new(), live_bytes - store.live_bytes());
+        assert_eq!(store.live_bytes(), live_bytes);
+        store
+    }
+
+    #[test]
+    fn every_bit_of_a_large_store_counts() {
+        const LARGE: [u64; 8] =
+            [(1 << 32) - 1, 1 << 32, (1 << 32) + 1, 30_000_000_000, (1 << 40) - 1, 1 << 40, (1 << 40) + 1, 1 << 62];
+        for quota in LARGE {
+            let store = store(i64::try_from(quota).unwrap(), quota - 1000);
+            assert_eq!(store.quota_bytes(), Some(quota));
+            assert!(!store.over_quota(0) && !store.over_quota(999), "{quota}");
+            // As etcd: what fills the quota to the last byte is refused. In 32 bits some of these costs would be 0.
+            for cost in [1000, 1001, 1 << 31, 1 << 32, 1 << 40, u64::MAX] {
+                assert!(store.over_quota(cost), "{quota} {cost}");
+                assert_eq!(store.claim_quota(cost).err(), Some(Error::NoSpace), "{quota} {cost}");
+            }
+            // What is under way counts, too.
+            let claims = [store.claim_quota(400).unwrap(), store.claim_quota(400).unwrap()];
+            assert_eq!(store.claim_quota(400).err(), Some(Error::TooManyRequests), "{quota}");
+            drop(claims);
+            assert!(store.claim_quota(999).is_ok(), "{quota}");
+        }
+    }
+
+    #[test]
+    fn a_store_of_four_gibibytes_is_not_an_empty_one() {
+        // The lower half of these numbers is small, or that of the quota larger than that of the store.
+        for (quota, live) in
+            [(1 << 32, 1 << 32), ((1 << 32) - 1, 1 << 32), ((1 << 32) - 1, 1 << 40), (1 << 40, (1 << 40) + 5)]
+        {
+            let store = store(quota, live);
+            assert!(!store.over_quota(0) && store.over_quota(1), "{quota} {live}");
+            assert_eq!(store.claim_quota(1).err(), Some(Error::NoSpace), "{quota} {live}");
+        }
+        for (quota, live) in [(1 << 40, 1 << 32), ((1 << 40) + 5, (1 << 40) - (1 << 32)), (1 << 33, 1 << 32)] {
+            let store = store(quota, live);
+            let left = u64::try_from(quota).unwrap() - live;
+            assert!(!store.over_quota(left - 1) && store.over_quota(left), "{quota} {live}");
+        }
+        assert!(!store(-1, 1 << 62).over_quota(1 << 62));
     }
 }
