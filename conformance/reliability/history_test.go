@@ -99,7 +99,12 @@ func startFollower(ctx context.Context, client *clientv3.Client) *follower {
 // was told up to there with the history.
 func (f *follower) audit(t testing.TB, number int, history []change, last int64) {
 	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	f.auditWithin(2*time.Minute, t, number, history, last)
+}
+
+func (f *follower) auditWithin(patience time.Duration, t testing.TB, number int, history []change, last int64) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		f.mutex.Lock()
 		n, err := len(f.history), f.err
 		reached := n > 0 && f.history[n-1].revision >= last
