@@ -133,7 +133,8 @@ func TestStalledLeaderHandsOver(t *testing.T) {
 		stalled := time.Now()
 		now := awaitOther(t, other, before.ID)
 		took := time.Since(stalled)
-		t.Logf("handed over after %v; with the other members writing again after %v more", took, writers.await(t, 50, settleMax))
+		t.Logf("handed over after %v, %.2f election timeouts; with the other members writing again after %v more",
+			took, took.Seconds()/electionTimeout.Seconds(), writers.await(t, 50, settleMax))
 		if now.Term != before.Term+1 {
 			return fmt.Errorf("the term went from %d to %d: an election, not a hand-over", before.Term, now.Term)
 		}

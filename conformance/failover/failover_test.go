@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sort"
 	"sync"
 	"testing"
 	"time"
@@ -17,6 +18,8 @@ import (
 
 const (
 	size = 3
+	// electionTimeout is that of both servers.
+	electionTimeout = time.Second
 	// writeEvery is the pause between the puts of a survivor's client: what is
 	// measured is exact to that.
 	writeEvery = 5 * time.Millisecond
@@ -28,7 +31,8 @@ const (
 
 // TestFailover kills the leaders of both servers' clusters in turn, KILLS (30)
 // times each. The median time to the next acknowledged write must not be
-// longer than the genuine server's.
+// longer than the genuine server's. How much of an election timeout the slowest
+// took is only printed: 99 of 100 are to take 1.5 of them at most.
 func TestFailover(t *testing.T) {
 	kills := harness.Number(t, "KILLS", 30)
 	kinds := []harness.Kind{harness.Etcd, harness.Subject()}
@@ -46,14 +50,19 @@ func TestFailover(t *testing.T) {
 	for number, kind := range kinds {
 		slices.Sort(times[number])
 		medians = append(medians, times[number][kills/2])
-		t.Logf("%-5s median %v, p99 %v, shortest %v, longest %v of %d kills", kind, medians[number].Round(time.Millisecond),
-			times[number][(kills*99-1)/100].Round(time.Millisecond), times[number][0].Round(time.Millisecond),
-			times[number][kills-1].Round(time.Millisecond), kills)
+		p99, longest := times[number][(kills*99-1)/100], times[number][kills-1]
+		late := kills - sort.Search(kills, func(kill int) bool { return times[number][kill] > 3*electionTimeout/2 })
+		t.Logf("%-5s median %v, p99 %v, shortest %v, longest %v of %d kills; p99 is %.2f election timeouts, the longest %.2f, %d took more than 1.5",
+			kind, medians[number].Round(time.Millisecond), p99.Round(time.Millisecond), times[number][0].Round(time.Millisecond),
+			longest.Round(time.Millisecond), kills, timeouts(p99), timeouts(longest), late)
 	}
 	if medians[1] > medians[0] {
 		t.Errorf("writes are refused for %v after a kill, the genuine server's for %v", medians[1], medians[0])
 	}
 }
+
+// timeouts is a time in election timeouts.
+func timeouts(took time.Duration) float64 { return took.Seconds() / electionTimeout.Seconds() }
 
 // contestant is one server's cluster.
 type contestant struct {
@@ -63,7 +72,7 @@ type contestant struct {
 }
 
 func newContestant(t *testing.T, kind harness.Kind) *contestant {
-	c := &contestant{t: t, cluster: harness.StartCluster(t, kind, size, nil, "--heartbeat-interval=100", "--election-timeout=1000")}
+	c := &contestant{t: t, cluster: harness.StartCluster(t, kind, size, nil, "--heartbeat-interval=100", fmt.Sprint("--election-timeout=", electionTimeout.Milliseconds()))}
 	for member := range size {
 		c.clients = append(c.clients, c.cluster.Client(member))
 	}
