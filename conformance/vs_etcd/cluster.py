@@ -65,6 +65,11 @@ class Cluster:
         return followers[:1] if self.target == "follower" else [leader.port, *followers]
 
     @property
+    def page_ports(self) -> list[int]:
+        """Where the metrics of those members are read."""
+        return self.ports
+
+    @property
     def port(self) -> int:
         """Where questions are asked."""
         return self.ports[0]

@@ -115,7 +115,7 @@ def measure(server: Server | Cluster, load: SameRequest | ManyKeys, total: int) 
     """
     method = load.path.rpartition("/")[2]
     puts = total if method == "Put" else 0
-    ports = server.ports
+    ports, pages = server.ports, server.page_ports
     shares = [total // len(ports) + (number < total % len(ports)) for number in range(len(ports))]
     examples = []
     for port, share in zip(ports, shares):
@@ -124,11 +124,11 @@ def measure(server: Server | Cluster, load: SameRequest | ManyKeys, total: int) 
             examples.append((example, share))
     with client.Client(ports[0]) as control:
         revision = control.revision()
-        counts = handled(ports)
+        counts = handled(pages)
         before = server.usage()
         outcome = load.run(ports, shares)
         used = server.usage().since(before)
-        check_handled(ports, counts, method, total)
+        check_handled(pages, counts, method, total)
         moved = control.revision() - revision
 
     if outcome.succeeded != total:

@@ -102,8 +102,10 @@ def _store(results: Results) -> Table:
     lines = []
     for name, title, digits, goal in (
         ("restart_s", f"restart with {keys:,} keys, s", 2, lambda ours, theirs: ours <= 1.0),
+        ("killed_restart_s", f"the same after SIGKILL, {keys:,} keys, s", 2, None),
         ("memory_mb", f"memory with {keys:,} keys, MB", 0, lambda ours, theirs: ours < theirs),
         ("memory_after_list_mb", "memory after one list of all, MB", 0, None),
+        ("memory_settled_mb", f"memory {results.about.get('settle', 0):g} s after that, MB", 0, None),
         ("mapped_mb", "mapped file pages beside it, MB", 0, None),
     ):
         etcd, cairn = results.value(name, "etcd"), results.value(name, "cairn")

@@ -20,7 +20,8 @@ RANGE = "/etcdserverpb.KV/Range"
 @dataclass(frozen=True)
 class Row:
     """One line of the table. `ratio_min`, `cpu_share_max` and `p99_share_max` are the goals, None where there is none. `target` says
-    which members of a cluster of three get the load; without it a member alone gets it."""
+    which members of a cluster of three get the load; without it a member alone gets it, which has a port of its own for HTTP/1.1 where
+    `is_split`. The genuine server's gRPC over TLS goes through Go's HTTP server otherwise, which is much slower than grpc-go's own transport."""
 
     name: str
     title: str
@@ -29,6 +30,7 @@ class Row:
     cpu_share_max: float | None = None
     target: str | None = None
     p99_share_max: float | None = None
+    is_split: bool = False
 
 
 def small_rows(tools: Tools) -> list[Row]:
@@ -40,6 +42,12 @@ def small_rows(tools: Tools) -> list[Row]:
         Row("read-serializable", "serializable read", SameRequest(RANGE, read_local, 100, 10), 5.0, 0.10),
         Row("read-linearizable", "linearizable read", SameRequest(RANGE, read, 100, 10), 5.0, 0.10),
         Row("read-tls", "linearizable read over TLS", SameRequest(RANGE, read, 100, 10, secure=True), 2.0),
+        Row(
+            "read-tls-split",
+            "linearizable read over TLS, HTTP/1.1 on a port of its own",
+            SameRequest(RANGE, read, 100, 10, secure=True),
+            is_split=True,
+        ),
         Row("put", "put, one key", SameRequest(PUT, put, 100, 10), 5.0, 0.15),
         Row("put-keys", "put, 100,000 keys", ManyKeys(tools.bench, keys=100_000), 5.0, 0.15),
         Row("put-one-client", "put, one client", SameRequest(PUT, put, 1, 1), 1.5),
@@ -105,6 +113,11 @@ def full_row(keys: int) -> Row:
     """The row measured on the full store."""
     message = proto.range_request(proto.EVERYTHING, proto.EVERYTHING, limit=1)
     return Row("range-limit", f"range limit=1 over {_count(keys)} keys", SameRequest(RANGE, message, 1, 1), 1000.0)
+
+
+def more_puts(tools: Tools, keys: int) -> ManyKeys:
+    """Puts on the full store, before a server is killed: to keys that are there."""
+    return ManyKeys(tools.bench, keys=keys)
 
 
 def list_load() -> SameRequest:

@@ -14,6 +14,8 @@ _START_S_MAX = 300.0
 _QUOTA_BYTES = 8 << 30
 TLS_OFFSET = 16
 """The https port of a server that has a certificate, after its plain one."""
+PAGES_OFFSET = 17
+"""The port of a server that serves HTTP/1.1 apart, after its plain one."""
 
 
 class ServerFailed(Exception):
@@ -49,6 +51,7 @@ class Server:
         self._log_path = work / name / "log"
         self._link = work / name / "etcd"
         self._process: subprocess.Popen | None = None
+        self.is_split = False
         self._link.parent.mkdir(parents=True, exist_ok=True)
         self._link.unlink(missing_ok=True)
         self._link.symlink_to(binary.resolve())
@@ -57,6 +60,11 @@ class Server:
     def ports(self) -> list[int]:
         """Where loads are sent."""
         return [self.port]
+
+    @property
+    def page_ports(self) -> list[int]:
+        """Where its metrics are read: with `is_split`, HTTP/1.1 has a port of its own, and the others speak gRPC only."""
+        return [self.port + PAGES_OFFSET if self.is_split else self.port]
 
     @property
     def pid(self) -> int:
@@ -75,6 +83,19 @@ class Server:
         """Starts the process; returns when."""
         if fresh:
             shutil.rmtree(self.data, ignore_errors=True)
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("ETCD_")} | self._environment
+        with open(self._log_path, "ab") as log:
+            started = time.monotonic()
+            self._process = subprocess.Popen(
+                [self._link, *(f"--{flag}={value}" for flag, value in self.flags().items())],
+                stdout=log,
+                stderr=log,
+                env=environment,
+            )
+        return started
+
+    def flags(self) -> dict[str, object]:
+        """What it is started with."""
         peer = f"http://127.0.0.1:{self.port + 1}"
         here = f"http://127.0.0.1:{self.port}"
         flags = {
@@ -95,16 +116,9 @@ class Server:
             secure = f"https://127.0.0.1:{self.port + TLS_OFFSET}"
             flags |= {"cert-file": cert, "key-file": key}
             flags |= {"listen-client-urls": f"{here},{secure}", "advertise-client-urls": f"{here},{secure}"}
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("ETCD_")} | self._environment
-        with open(self._log_path, "ab") as log:
-            started = time.monotonic()
-            self._process = subprocess.Popen(
-                [self._link, *(f"--{flag}={value}" for flag, value in flags.items())],
-                stdout=log,
-                stderr=log,
-                env=environment,
-            )
-        return started
+        if self.is_split:
+            flags |= {"listen-client-http-urls": f"http://127.0.0.1:{self.page_ports[0]}"}
+        return flags
 
     def wait(self, started: float) -> None:
         """Waits for the first answered linearizable read."""

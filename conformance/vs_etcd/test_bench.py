@@ -1,6 +1,9 @@
 """Unit tests of the benchmark's own arithmetic: `python3 -m unittest discover conformance/vs_etcd`."""
 
+import sys
+import tempfile
 import unittest
+from pathlib import Path
 
 import overload
 import proto
@@ -11,6 +14,7 @@ from load import Sample
 from probe import Ended
 from results import Results
 from rows import Row
+from server import Server
 
 
 def put_response(revision: int) -> bytes:
@@ -44,6 +48,40 @@ class Bases(unittest.TestCase):
         (table,) = [table for table in report.tables(results) if table.title == base.title]
         texts = [[cell.text for cell in line] for line in table.lines]
         self.assertEqual([line[1:] for line in texts], [["20.0", ""], ["180.0", ""], ["200.0", "1.00x"], ["500.0", "2.50x"]])
+
+
+class Stores(unittest.TestCase):
+    def test_both_kinds_of_restart_and_memory_at_once_and_settled(self):
+        results = Results(about={"keys": 1_000, "settle": 150.0})
+        values = {"restart_s": (2, 1), "killed_restart_s": (4, 1), "memory_after_list_mb": (90, 30), "memory_settled_mb": (60, 30)}
+        for name, both in values.items():
+            for server, value in zip(("etcd", "cairn"), both):
+                results.add_value(name, 0, server, value)
+        (table,) = [table for table in report.tables(results) if table.title == "The full store"]
+        texts = [[cell.text for cell in line][:4] for line in table.lines]
+        self.assertEqual(
+            texts,
+            [
+                ["restart with 1,000 keys, s", "2.00", "1.00", "0.50x"],
+                ["the same after SIGKILL, 1,000 keys, s", "4.00", "1.00", "0.25x"],
+                ["memory after one list of all, MB", "90", "30", "0.33x"],
+                ["memory 150 s after that, MB", "60", "30", "0.50x"],
+            ],
+        )
+
+
+class Ports(unittest.TestCase):
+    def test_pages_have_a_port_of_their_own_where_a_server_is_split(self):
+        with tempfile.TemporaryDirectory() as work:
+            server = Server("etcd", Path(sys.executable), Path(work), 100, certificate=(Path("cert"), Path("key")))
+            self.assertEqual(server.page_ports, [100])
+            self.assertNotIn("listen-client-http-urls", server.flags())
+            server.is_split = True
+            flags = server.flags()
+            self.assertEqual(flags["listen-client-http-urls"], f"http://127.0.0.1:{server.page_ports[0]}")
+            self.assertEqual(flags["listen-client-urls"], "http://127.0.0.1:100,https://127.0.0.1:116")
+            used = [url.rpartition(":")[2] for flag in flags for url in str(flags[flag]).split(",") if flag.startswith("listen")]
+            self.assertEqual(len(used), len(set(used)))
 
 
 class Ratios(unittest.TestCase):

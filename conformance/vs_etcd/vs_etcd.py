@@ -27,6 +27,10 @@ from server import Server, ServerFailed
 
 WARM_UP_REQUESTS = 20_000
 SETTLE_S = 3.0
+SETTLED_FILLS = 2
+"""Fills after which memory is read again when nothing was done for long: each takes minutes."""
+KILL_PUTS = 20_000
+"""Puts before a server is killed: what it has in its log, and perhaps not in its store, is there to be taken up."""
 IDLE_SHARE_MIN = 0.9
 
 
@@ -52,6 +56,7 @@ def main() -> None:
             "pairs": options.pairs,
             "seconds": options.seconds,
             "keys": options.keys,
+            "settle": options.settle,
             "when": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
             "command": " ".join(["conformance/vs_etcd/vs_etcd.py", *sys.argv[1:]]),
         }
@@ -107,6 +112,7 @@ class Run:
             for server in _in_turn(self._clusters if row.target else self._servers, pair):
                 if row.target:
                     server.target = row.target
+                server.is_split = row.is_split
                 _say(f"{row.title}: pair {pair + 1} of {self._options.pairs}, {server.name}")
                 try:
                     server.start(fresh=True)
@@ -119,6 +125,7 @@ class Run:
                     self._results.reject(row, pair, server.name, str(why))
                 finally:
                     server.stop()
+                    server.is_split = False
 
     def lean(self, row: Row) -> None:
         """Pairs of one row, each on a fresh store; the load knows how it is run and checked."""
@@ -180,6 +187,9 @@ class Run:
                     warm = measure(server, row.load, 10)
                     total = max(10, int(warm.rate * options.seconds))
                     self._results.add(row, pair, server.name, measure(server, row.load, total))
+                    measure(server, rows.more_puts(self._programs, options.keys), KILL_PUTS)
+                    server.kill()
+                    self._results.add_value("killed_restart_s", pair, server.name, server.start())
                 except (NotCounted, client.CallFailed) as why:
                     self._results.reject(row, pair, server.name, str(why))
                 finally:
@@ -203,6 +213,10 @@ class Run:
         try:
             measure(server, rows.list_load(), 1)
             self._results.add_value("memory_after_list_mb", pair, server.name, server.memory().own_mb)
+            if pair < SETTLED_FILLS:
+                _say(f"fill {pair + 1} of {self._options.fills}, {server.name}: {self._options.settle:g} s without work")
+                time.sleep(self._options.settle)
+                self._results.add_value("memory_settled_mb", pair, server.name, server.memory().own_mb)
         except (NotCounted, client.CallFailed) as why:
             self._results.reject(rows.full_row(self._options.keys), pair, server.name, f"list of all: {why}")
 
@@ -236,13 +250,14 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--fills", type=int, help="how often each server is filled (5)")
     parser.add_argument("--seconds", type=float, help="length of a run (3)")
     parser.add_argument("--keys", type=int, help="keys in the full store (1,000,000)")
+    parser.add_argument("--settle", type=float, help="seconds after a list until memory is read again (150: Go collects every 120)")
     parser.add_argument("--only", nargs="+", metavar="ROW", help="only these rows; `full` is all about the full store")
-    parser.add_argument("--port", type=int, default=24790, help="first of 19 ports")
+    parser.add_argument("--port", type=int, default=24790, help="first of 20 ports")
     parser.add_argument("--work", type=Path, help="directory for the data, on the disk to measure (target directory)")
     parser.add_argument("--out", type=Path, default=tools.target_dir() / "bench", help="directory of the reports")
     options = parser.parse_args()
-    usual = {"pairs": 2, "fills": 1, "seconds": 1.0, "keys": 100_000} if options.quick else {}
-    for name, value in ({"pairs": 5, "fills": 5, "seconds": 3.0, "keys": 1_000_000} | usual).items():
+    usual = {"pairs": 2, "fills": 1, "seconds": 1.0, "keys": 100_000, "settle": 10.0} if options.quick else {}
+    for name, value in ({"pairs": 5, "fills": 5, "seconds": 3.0, "keys": 1_000_000, "settle": 150.0} | usual).items():
         if getattr(options, name) is None:
             setattr(options, name, value)
     if options.work is None:
