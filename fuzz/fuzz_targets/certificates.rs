@@ -6,54 +6,19 @@ mod file;
 
 use file::File;
 use libfuzzer_sys::fuzz_target;
-use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
-    RevokedCertParams, SanType, SerialNumber, date_time_ymd,
-};
 use rustls::pki_types::CertificateDer;
-use std::sync::OnceLock;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use trust::{Certificate, Revocations};
 
-/// Good ones of each kind.
-struct Good {
-    certificate: Vec<u8>,
-    list: Vec<u8>,
-    pem: String,
-    key: String,
-}
-
-fn good() -> &'static Good {
-    static GOOD: OnceLock<Good> = OnceLock::new();
-    GOOD.get_or_init(|| make().unwrap_or_else(|error| panic!("{error}")))
-}
-
-fn make() -> Result<Good, rcgen::Error> {
-    let key = KeyPair::generate()?;
-    let mut params = CertificateParams::new(vec!["a.example".into(), "*.b.example".into()])?;
-    params.subject_alt_names.push(SanType::IpAddress(std::net::Ipv6Addr::LOCALHOST.into()));
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    let certificate = params.self_signed(&key)?;
-    let (this_update, next_update) = (date_time_ymd(2026, 1, 1), date_time_ymd(2036, 1, 1));
-    let revoked = RevokedCertParams {
-        serial_number: SerialNumber::from(77u64),
-        revocation_time: this_update,
-        reason_code: None,
-        invalidity_date: None,
-    };
-    let list = CertificateRevocationListParams {
-        this_update,
-        next_update,
-        crl_number: SerialNumber::from(1u64),
-        issuing_distribution_point: None,
-        revoked_certs: vec![revoked],
-        key_identifier_method: KeyIdMethod::Sha256,
-    };
-    let (pem, key_pem) = (certificate.pem(), key.serialize_pem());
-    let list = list.signed_by(&Issuer::new(params, key))?;
-    Ok(Good { certificate: certificate.der().to_vec(), list: list.der().to_vec(), pem, key: key_pem })
-}
+/// Good ones of each kind, which an input changes. The same bytes in every process, so that an input does the same again: an authority's certificate
+/// for `a.example`, `*.b.example` and `::1`, in both forms, its key, made for this and used nowhere else, and a list signed by it that has the number
+/// 77. Made by `openssl` (`genpkey` of P-256, `req -x509`, `ca -gencrl`) on 2026-11-28, for 30 years.
+const CERTIFICATE: &[u8] = include_bytes!("../data/certificates/certificate.der");
+const PEM: &[u8] = include_bytes!("../data/certificates/certificate.pem");
+const KEY: &[u8] = include_bytes!("../data/certificates/key.pem");
+const LIST: &[u8] = include_bytes!("../data/certificates/list.der");
+/// The time at which certificates are looked at: 2027-01-15.
+const NOW_S: u64 = 1_800_000_000;
 
 /// Bytes with some of them changed, as the fuzzer says.
 fn edited(bytes: &[u8], data: &[u8]) -> Vec<u8> {
@@ -69,14 +34,16 @@ fn edited(bytes: &[u8], data: &[u8]) -> Vec<u8> {
 fn certificate(der: &[u8]) {
     let Ok(parsed) = Certificate::parse(&CertificateDer::from(der)) else { return };
     assert!(parsed.serial.first() != Some(&0), "numbers have no zeros in front");
-    let _ = parsed.is_valid_at(SystemTime::now());
+    let _ = parsed.is_valid_at(SystemTime::UNIX_EPOCH + Duration::from_secs(NOW_S));
     for host in ["a.example", "x.b.example", "::1", "127.0.0.1", ""] {
         let _ = parsed.check_host(host);
     }
 }
 
 fn list(bytes: &[u8]) {
-    if let (Ok(list), Ok(certificate)) = (Revocations::parse(bytes), Certificate::parse(&CertificateDer::from(&good().certificate[..]))) {
+    if let (Ok(list), Ok(certificate)) =
+        (Revocations::parse(bytes), Certificate::parse(&CertificateDer::from(CERTIFICATE)))
+    {
         let _ = list.check(&certificate);
     }
 }
@@ -89,15 +56,14 @@ fn files(cert: &[u8], key: &[u8]) {
 
 fuzz_target!(|data: &[u8]| {
     let Some((mode, rest)) = data.split_first() else { return };
-    let good = good();
     match mode % 8 {
         0 => certificate(rest),
         1 => list(rest),
-        2 => certificate(&edited(&good.certificate, rest)),
-        3 => list(&edited(&good.list, rest)),
-        4 => files(rest, good.key.as_bytes()),
-        5 => files(good.pem.as_bytes(), rest),
-        6 => files(&edited(good.pem.as_bytes(), rest), good.key.as_bytes()),
-        _ => files(good.pem.as_bytes(), &edited(good.key.as_bytes(), rest)),
+        2 => certificate(&edited(CERTIFICATE, rest)),
+        3 => list(&edited(LIST, rest)),
+        4 => files(rest, KEY),
+        5 => files(PEM, rest),
+        6 => files(&edited(PEM, rest), KEY),
+        _ => files(PEM, &edited(KEY, rest)),
     }
 });
