@@ -364,3 +364,33 @@ func TestSlowRequests(t *testing.T) {
 		}
 	}
 }
+
+// A client may divide by the size of a store (`etcdctl endpoint status` does), so it is not 0 before anything was put. From then on it is what the
+// quota compares.
+func TestSizeOfAnEmptyStore(t *testing.T) {
+	server := harness.Start(t, harness.Subject())
+	client := server.Client()
+	sizes := func() (status *clientv3.StatusResponse, live int64) {
+		status, err := client.Status(harness.Context(t), server.Endpoint())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return status, int64(families(t, server)["etcd_mvcc_db_total_size_in_bytes"].Metric[0].GetGauge().GetValue())
+	}
+	status, live := sizes()
+	if status.DbSize <= 0 || status.DbSizeInUse <= 0 {
+		t.Errorf("an empty store has the size %d, of which %d are in use", status.DbSize, status.DbSizeInUse)
+	}
+	if harness.Subject() == harness.Etcd {
+		return
+	}
+	if status.DbSize != max(1, live) || status.DbSizeInUse != status.DbSize {
+		t.Errorf("an empty store has the sizes %d and %d, and %d live bytes", status.DbSize, status.DbSizeInUse, live)
+	}
+	if _, err := client.Put(harness.Context(t), "key", "value"); err != nil {
+		t.Fatal(err)
+	}
+	if status, live = sizes(); live <= 0 || status.DbSize != live || status.DbSizeInUse != live {
+		t.Errorf("a store with a key has the sizes %d and %d, and %d live bytes", status.DbSize, status.DbSizeInUse, live)
+	}
+}
