@@ -4,6 +4,8 @@ CARGO ?= cargo
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 # The release binary; its debug information lies beside it (.ci/split).
 BIN = $(CARGO_TARGET_DIR)/dist/cairn
+# Prints the tests that this machine could not run, where no other stage does.
+TOLD = $(CURDIR)/.ci/told
 
 # Every target: none is a file.
 .PHONY: $(shell sed -n 's/^\([a-z0-9-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
@@ -60,10 +62,10 @@ unit:
 	$(CARGO) test --workspace --locked
 	cd conformance/vs_etcd && python3 -m unittest -q test_bench
 
-# Whole clusters from seeds: SEEDS=n (1,000) from FROM (1) on, each twice with TWICE=1 (both traces must be equal), or SEED=x with its full trace.
+# Whole clusters from seeds: SEEDS=n (1,000) from FROM (1) on, each twice with TWICE=1 (both traces must be equal), or SEED=x with its full trace. LONG=1: long runs.
 sim:
 	$(CARGO) build --release --locked -p cairn-sim
-	$(CARGO_TARGET_DIR)/release/cairn-sim $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000) --from $(or $(FROM),1) $(if $(TWICE),--twice))
+	$(CARGO_TARGET_DIR)/release/cairn-sim $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000) --from $(or $(FROM),1) $(if $(TWICE),--twice)) $(if $(LONG),--long)
 
 # Seeds that once found something, then fresh ones for a minute; at the lowest priority, since CI runs it beside tests that look at the time.
 sim-short:
@@ -99,8 +101,8 @@ fuzz-short:
 
 # etcd's own clients and tools against the release binary.
 conformance: build
-	cd conformance && CAIRN_BIN=$(BIN) go test -p 5 -parallel 4 -count=1 -timeout 20m $$(go list ./... | grep -v -e /reliability -e /attacks -e /partition -e /failover -e /catchup -e /clients -e /benchpages)
-	cd conformance && CAIRN_BIN=$(BIN) go test -short -count=1 -timeout 10m -run 'TestPages$$' ./benchpages
+	cd conformance && CAIRN_BIN=$(BIN) $(TOLD) go test -p 5 -parallel 4 -count=1 -timeout 20m $$(go list ./... | grep -v -e /reliability -e /attacks -e /partition -e /failover -e /catchup -e /clients -e /benchpages)
+	cd conformance && CAIRN_BIN=$(BIN) $(TOLD) go test -short -count=1 -timeout 10m -run 'TestPages$$' ./benchpages
 	cd conformance/published && go test -count=1 .
 
 # Data directories of etcd 3.5 and 3.6 are taken over and given back too, an image of 3.5 is refused, and a member of 3.6 applies every request as ours; builds both servers once, which takes minutes.
@@ -138,7 +140,7 @@ packages:
 
 # The Helm chart is linted and rendered by the genuine helm, which is built once in minutes. UPDATE_DOCS=1 writes the plain manifests of deploy/kubernetes.
 chart:
-	cd conformance && CHART=1 go test -count=1 -timeout 20m -run 'Chart|Founding|Schema|Manifests' ./chart
+	cd conformance && CHART=1 $(TOLD) go test -count=1 -timeout 20m -run 'Chart|Founding|Schema|Manifests' ./chart
 
 # `cairn takeover` moves clusters of etcd 3.7 and 3.6 to Cairn and back beside clients, ROUNDS (20) times each way, also while members and links fail for FAULT_SECONDS (20); SEED=n: when it is killed, and what fails. Builds etcd 3.6 once. Needs root.
 takeover: build
@@ -216,7 +218,7 @@ robustness-short: failpoints
 faults: build
 	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 20m ./partition
 
-# Time from a kill of the leader to the next acknowledged write, beside the genuine etcd; needs an idle machine.
+# Time from each of KILLS=n (30) kills of the leader to the next acknowledged write, beside the genuine etcd; needs an idle machine.
 failover: build
 	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 30m ./failover
 
@@ -243,7 +245,7 @@ catch-up-mixed: build
 
 # Kills, failing syncs, full disks, stalled clients, in the sizes of CI. What is judged by time has a target of its own.
 reliability: build
-	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -timeout 20m -skip 'TestNeighbours|TestRolling' ./reliability
+	cd conformance && CAIRN_BIN=$(BIN) $(TOLD) go test -count=1 -timeout 20m -skip 'TestNeighbours|TestRolling' ./reliability
 
 # A member under load on a disk that drops what was not synced: KILLS=n (500) kills, 100 failing calls, a slow, full and read-only disk, wrong clocks.
 lying-disk: build
@@ -251,6 +253,7 @@ lying-disk: build
 
 # Three members under load go from the build CAIRN_OLD_BIN to this one and back, one at a time; ROUNDS=n (3).
 rolling: build
+	@test -n "$(CAIRN_OLD_BIN)" || { echo "CAIRN_OLD_BIN names no older build" >&2; exit 2; }
 	cd conformance && CAIRN_BIN=$(BIN) ROLLING_ROUNDS=$(or $(ROUNDS),3) go test -count=1 -v -timeout 30m -run TestRolling ./reliability
 
 # What hostile requests do to the p99 of another client; needs an idle machine.
@@ -265,7 +268,7 @@ isolation: build
 
 # Each attack for a second beside a good client. Not beside other tests in CI: it bounds that client's p99.
 attacks-short: build
-	cd conformance && CAIRN_BIN=$(BIN) go test -count=1 -timeout 20m ./attacks
+	cd conformance && CAIRN_BIN=$(BIN) $(TOLD) go test -count=1 -timeout 20m ./attacks
 
 # Each attack for a minute beside a good client, as the table of docs/reliability.md; needs an idle machine for 45 minutes.
 attacks: build
