@@ -1,5 +1,6 @@
 //! The environment that members, clients and faults share: the clock, randomness, the network, and the observers.
 
+use crate::happened::Happened;
 use crate::history::History;
 use crate::ledger::Ledger;
 use crate::network::{Network, between};
@@ -21,6 +22,7 @@ pub(crate) struct Env {
     pub(crate) network: Network,
     pub(crate) ledger: Ledger,
     pub(crate) history: History,
+    pub(crate) happened: Happened,
     pub(crate) trace: Trace,
     pub(crate) plan: Plan,
     pub(crate) options: Options,

@@ -208,7 +208,10 @@ impl World {
         let count = members.voters.len() + members.learners.len();
         let first = self.env.plan.founders + self.env.plan.extras.observers;
         let has_room = count < self.env.plan.hosts_max && self.hosts.len() < first + HOSTS_ADDED_MAX;
-        match self.env.random.below(4) {
+        let drawn = self.env.random.below(4);
+        let lacks_learners = self.env.options.two_learners && members.learners.len() < 2;
+        let choice = if lacks_learners && has_room { 1 } else { drawn };
+        match choice {
             0 if has_room => self.add(through, raftpb::ConfChangeType::ConfChangeAddNode),
             1 if has_room => self.add(through, raftpb::ConfChangeType::ConfChangeAddLearnerNode),
             2 => {

@@ -92,6 +92,12 @@ impl Ledger {
         self.conf_states.last_key_value().map(|(index, state)| (*index, state))
     }
 
+    /// Whether there were at least so many voters and learners at once.
+    pub(crate) fn had_members(&self, voters: usize, learners: usize) -> bool {
+        let had = |state: &raftpb::ConfState| state.voters.len() >= voters && state.learners.len() >= learners;
+        self.conf_states.values().any(had)
+    }
+
     /// Checks an entry that is about to leave its author, or is on a disk. Log matching follows by induction over the
     /// preceding entries.
     pub(crate) fn entry(&mut self, previous_term: u64, entry: &raftpb::Entry) {

@@ -6,6 +6,8 @@
 //! cairn-sim --seed N                     one seed with its full trace on standard output
 //! cairn-sim --twice ...                  each seed twice: a second trace that differs from the first is a violation
 //! cairn-sim --set-back ...               a member is set back to an older copy of its directory in each run that can have it
+//! cairn-sim --long ...                   each seed as a long run: 500 operations, a minute, ten faults of three kinds, a crash and a compaction
+//! cairn-sim --two-learners ...           five members, and two learners beside them as soon as members change
 //! cairn-sim --table FILE                 the seeds of a table, one a line with what they once found; `plain` behind a seed is as --plain
 //! cairn-sim --plain ...                  runs without what only some have beside the plan: seeds of before 2026-11-24
 //! cairn-sim --planted FILE [--seeds N]   plants each known mistake until a seed finds it; the table goes to FILE
@@ -51,6 +53,8 @@ fn parse() -> Result<Arguments, String> {
             "--planted" => arguments.planted = Some(value()?),
             "--twice" => arguments.twice = true,
             "--plain" => arguments.options.plain = true,
+            "--two-learners" => arguments.options.two_learners = true,
+            "--long" => arguments.options.long = true,
             "--set-back" => arguments.options.sets_back = true,
             "--clients-only" => arguments.options.clients_only = true,
             "--mutation" => {
@@ -126,8 +130,9 @@ fn read_table(path: &str) -> Result<Vec<(u64, bool)>, String> {
     lines.map(|line| seed(line).ok_or(format!("`{path}`: no seed in {line:?}"))).collect()
 }
 
-fn found(failure: &Failure) -> String {
-    format!("seed {0}: {1}\n  replay: make sim SEED={0}", failure.seed, failure.message)
+fn found(failure: &Failure, options: Options) -> String {
+    let long = if options.long { " LONG=1" } else { "" };
+    format!("seed {0}: {1}\n  replay: make sim SEED={0}{long}", failure.seed, failure.message)
 }
 
 /// Runs a seed twice. That both traces are equal is what makes a seed worth keeping.
@@ -183,7 +188,7 @@ fn search(arguments: &Arguments) -> ExitCode {
             match outcome {
                 Ok(report) => total.1.add(&report),
                 Err(failure) => {
-                    println!("{}", found(&failure));
+                    println!("{}", found(&failure, arguments.options));
                     total.2.push(failure);
                     stop.store(total.2.len() >= FAILURES_MAX, Ordering::Relaxed);
                 }
@@ -200,7 +205,7 @@ fn search(arguments: &Arguments) -> ExitCode {
     let minutes = began.elapsed().as_secs_f64() / 60.0;
     println!("{report:#?}");
     // Repeated for readers who see only the end of a log.
-    failures.iter().for_each(|failure| println!("{}", found(failure)));
+    failures.iter().for_each(|failure| println!("{}", found(failure, arguments.options)));
     println!(
         "{seeds} seeds in {minutes:.1} minutes, {:.0} per minute; {} violations",
         seeds as f64 / minutes,

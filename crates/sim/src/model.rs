@@ -47,6 +47,7 @@ pub(crate) struct Model {
     /// Members that have no space, and say so.
     alarms: BTreeSet<u64>,
     no_space: u64,
+    compactions: u64,
     compact_revision: i64,
     revision: i64,
     /// Whether the current entry has written something.
@@ -65,6 +66,7 @@ impl Model {
             denied: 0,
             alarms: BTreeSet::new(),
             no_space: 0,
+            compactions: 0,
             compact_revision: -1,
             revision: FIRST_REVISION,
             wrote: false,
@@ -139,6 +141,11 @@ impl Model {
     /// Entries so far that such an alarm has refused.
     pub(crate) fn no_space(&self) -> u64 {
         self.no_space
+    }
+
+    /// Compactions so far that took effect.
+    pub(crate) fn compactions(&self) -> u64 {
+        self.compactions
     }
 
     /// Skips an entry that is no request: a leader's first one, or a configuration change.
@@ -297,6 +304,7 @@ impl Model {
                 return Err(api::Error::FutureRev);
             }
             self.compact_revision = compaction.revision;
+            self.compactions += 1;
         } else {
             panic!("the simulator proposes no such request: {request:?}");
         }

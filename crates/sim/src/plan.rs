@@ -18,8 +18,12 @@ pub struct Options {
     pub plain: bool,
     /// Sets a member back to an older copy of its directory, whatever the seed says, if there are enough others.
     pub sets_back: bool,
+    /// Five founders, whatever the seed says, and changes of members that add two learners first.
+    pub two_learners: bool,
     /// The number of observers, whatever the seed says.
     pub observers: Option<usize>,
+    /// At least 500 operations, a minute of virtual time, ten faults of three kinds, a crash and a compaction. A seed means another run with it.
+    pub long: bool,
 }
 
 /// Which members take turns while the log is being synced.
@@ -71,7 +75,8 @@ pub(crate) struct Plan {
 
 impl Plan {
     pub(crate) fn draw(seed: u64, options: Options, random: &mut Random) -> Plan {
-        let founders = [1, 2, 3, 3, 3, 3, 4, 5, 5][random.below(9) as usize];
+        let drawn = [1, 2, 3, 3, 3, 3, 4, 5, 5][random.below(9) as usize];
+        let founders = if options.two_learners { 5 } else { drawn };
         let slow_network = random.chance(25);
         let kinds = crate::fault_kind::draw(random, founders);
         let mut extras = if options.plain { Extras::default() } else { Extras::draw(seed) };
@@ -84,6 +89,7 @@ impl Plan {
         // Also wherever somebody wants to have observers.
         extras.applies_in_strides |= options.observers.is_some() || options.mutation.is_some();
         extras.applies_in_strides &= extras.observers > 0;
+        extras.has_two_learners |= options.two_learners;
         let mut plan = Plan {
             seed,
             founders,
@@ -116,7 +122,21 @@ impl Plan {
         };
         let largest = store::put_cost(&PutRequest::default()) + plan.value_bytes_max;
         plan.quota_bytes = plan.extras.quota_puts.map(|puts| (largest * puts) as i64);
+        if options.two_learners {
+            plan.have_one_of(&[Kind::Membership]);
+        }
+        if options.long {
+            plan.lengthen();
+        }
         plan
+    }
+
+    /// Adds a kind of fault, if the run has none of these.
+    pub(crate) fn have_one_of(&mut self, kinds: &[Kind]) {
+        if !self.kinds.iter().any(|kind| kinds.contains(&KINDS[*kind])) {
+            let added = kinds[(self.seed % kinds.len() as u64) as usize];
+            self.kinds.extend(KINDS.iter().position(|kind| *kind == added));
+        }
     }
 
     /// Whether members may run out of space in this run: there is a quota, or disks are full for a moment.

@@ -1,6 +1,7 @@
 //! Runs of seeds: one, or many on all cores.
 
 use crate::fault_kind::Kind;
+use crate::happened::Happened;
 use crate::history::Counts;
 use crate::mutation::Mutation;
 use crate::observers::ObserverCounts;
@@ -29,6 +30,8 @@ pub struct Report {
     pub no_space: u64,
     /// Alarms that the operator has disarmed.
     pub disarmed: u64,
+    /// What only some runs have.
+    pub happened: Happened,
     /// Faults, by kind.
     pub faults: BTreeMap<Kind, u64>,
     /// Members of the run, including those that were removed.
@@ -101,6 +104,7 @@ impl World {
         let faults = self.faults.counts.clone();
         let total: u64 = faults.values().sum();
         assert!(counts.begun >= 300 && total >= 5 && faults.len() >= 2, "too little happened: {counts:?} {faults:?}");
+        assert!(!self.env.options.long || self.is_long(), "too little for a long run: {counts:?} {faults:?}");
         let (set_back, ended_lost, ended_replaced) = self.set_back_outcome();
         Report {
             set_back,
@@ -113,12 +117,17 @@ impl World {
             quotas: u64::from(self.env.plan.quota_bytes.is_some()),
             no_space: self.env.history.model().no_space(),
             disarmed: self.operator.disarmed,
+            happened: Happened {
+                compactions: self.env.history.model().compactions(),
+                full_houses: u64::from(self.env.ledger.had_members(5, 2)),
+                ..self.env.happened
+            },
             faults,
             members: (self.hosts.len() - self.env.plan.extras.observers) as u64,
             observers: self.observers.counts,
             entries: self.env.ledger.last_committed(),
             installs: self.installs(),
-            restarts: self.hosts.iter().map(|host| host.boots.saturating_sub(1)).sum(),
+            restarts: self.restarts(),
             key_file_starts: self.hosts.iter().map(|host| host.key_file_starts).sum(),
             events: self.events,
             simulated_us: self.env.now_us,
@@ -143,6 +152,7 @@ impl Report {
         self.quotas += other.quotas;
         self.no_space += other.no_space;
         self.disarmed += other.disarmed;
+        self.happened.add(&other.happened);
         for (kind, count) in &other.faults {
             *self.faults.entry(*kind).or_default() += count;
         }

@@ -6,6 +6,7 @@ use crate::clock::DRIFT_PER_MILLE_MAX;
 use crate::env::Env;
 use crate::faults::Faults;
 use crate::finale::Finale;
+use crate::happened::Happened;
 use crate::history::History;
 use crate::host::{self, Host};
 use crate::ledger::Ledger;
@@ -57,6 +58,7 @@ impl World {
             network: Network::new(plan.delay_us, plan.ordered),
             ledger: Ledger::new(!options.clients_only),
             history: History::new(),
+            happened: Happened::default(),
             trace,
             plan,
             options,
@@ -316,7 +318,8 @@ impl World {
     fn begin_finale_if_done(&mut self) {
         let done = self.env.history.counts.begun >= self.env.plan.operations
             && self.faults.begun >= self.env.plan.faults
-            && self.faults.counts.len() >= 2;
+            && self.faults.counts.len() >= 2
+            && (!self.env.options.long || self.is_long());
         if done && !self.finale.has_begun() {
             self.begin_finale();
         }

@@ -253,7 +253,7 @@ pub(super) fn give_back(disk: &SimDisk, reaper: &Reaper, bytes: u64) -> Result<(
 }
 
 /// Checks the end of an expired lease: it must not have been renewed.
-fn note_expiry(env: &Env, request_id: u64, entry: &raftpb::Entry, result: &Result<Response, api::Error>) {
+fn note_expiry(env: &mut Env, request_id: u64, entry: &raftpb::Entry, result: &Result<Response, api::Error>) {
     let Some(operation) = env.history.of_request(request_id) else { return };
     let operation = &env.history.operations[operation];
     if operation.client.is_none()
@@ -262,6 +262,7 @@ fn note_expiry(env: &Env, request_id: u64, entry: &raftpb::Entry, result: &Resul
         && let Some(lease) = revoked_lease(entry)
     {
         env.history.expired(env.now_us, lease);
+        env.happened.leases_ended += 1;
     }
 }
 

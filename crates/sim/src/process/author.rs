@@ -13,7 +13,7 @@ use store::Author;
 impl Machine {
     /// A client's request with its user, and the auth revision under which this member knows the user. As it is while no one needs to be
     /// anybody. `None` if it has no valid token.
-    pub(super) fn sign(&self, env: &Env, operation: usize, data: Bytes) -> Option<Bytes> {
+    pub(super) fn sign(&self, env: &mut Env, operation: usize, data: Bytes) -> Option<Bytes> {
         if !self.store.auth().is_enabled() {
             return Some(data);
         }
@@ -28,7 +28,7 @@ impl Machine {
     }
 
     /// The user of a request, if it has a valid token or needs none.
-    fn user(&self, env: &Env, operation: usize) -> Option<String> {
+    fn user(&self, env: &mut Env, operation: usize) -> Option<String> {
         let Operation { client, token, .. } = &env.history.operations[operation];
         if client.is_none() || !env.plan.extras.has_tokens {
             return Some(admin::user_of(*client));
@@ -43,15 +43,18 @@ impl Machine {
                     "{:x} takes {token} for {user}'s, not {holder:?}'s, at {applied}",
                     self.id
                 );
+                env.happened.tokens_used += 1;
                 Some(user.to_string())
             }
             Found::Later => {
                 assert!(given > applied, "{:x} waits for {token} of entry {given} at {applied}", self.id);
+                env.happened.tokens_early += 1;
                 None
             }
             Found::Nowhere => {
                 let is_kept = given > self.tokens_from && !env.plan.extras.tokens_expire;
                 assert!(!is_kept || holder.is_none(), "{:x} has forgotten {token} of {holder:?} at {applied}", self.id);
+                env.happened.tokens_void += 1;
                 None
             }
         }

@@ -37,6 +37,7 @@ impl Machine {
             left.into_iter().map(|(id, remaining_ttl)| LeaseCheckpoint { id, remaining_ttl }).collect();
         if !checkpoints.is_empty() {
             trace!(env, "{} writes lease checkpoints {checkpoints:?}", self.host);
+            env.happened.lease_checkpoints += checkpoints.len() as u64;
             self.propose_checkpoints(env, checkpoints);
         }
     }
@@ -63,6 +64,7 @@ impl Machine {
         if let Some(number) = noted {
             self.lessor.forgotten(lease, number);
         }
+        env.happened.lease_checkpoints_taken_back += 1;
         env.answer(operation, Answer::Renewed { lease, ttl_seconds });
     }
 
