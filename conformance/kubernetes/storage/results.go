@@ -17,8 +17,13 @@ type results struct {
 	output                  map[string][]string
 }
 
-// outputMax is how many lines of a failed test are shown.
-const outputMax = 60
+const (
+	// outputMax is how many lines of a failed test are shown.
+	outputMax = 60
+	// passesMin is how many tests pass with the genuine server, and with Cairn, of the release that go.mod names. With fewer, tests were not run
+	// that should have been.
+	passesMin = 1340
+)
 
 // readResults reads what `go test -json` prints, and shows it package by
 // package.
@@ -95,8 +100,9 @@ func (r *results) sort(outcome map[string]string) error {
 	return nil
 }
 
-// judge fails if a test that is not expected to fail does, or the other way
-// around where all tests ran.
+// judge fails if a test that is not expected to fail does. Where all tests were
+// to run it also fails if one does not fail that is expected to, or if too few
+// passed.
 func (r *results) judge(expected map[string]string, all bool) error {
 	fmt.Printf("%d passed, %d skipped themselves, %d failed\n", len(r.passed), len(r.skipped), len(r.failed))
 	for _, name := range r.skipped {
@@ -119,6 +125,9 @@ func (r *results) judge(expected map[string]string, all bool) error {
 	}
 	if wrong > 0 {
 		return fmt.Errorf("%d unexpected results", wrong)
+	}
+	if all && len(r.passed)+len(expected) < passesMin {
+		return fmt.Errorf("%d tests passed, and %d should", len(r.passed), passesMin-len(expected))
 	}
 	return nil
 }

@@ -25,17 +25,18 @@ func main() {
 	bytes := flag.Int("bytes", 2048, "size of a pod in the store")
 	rounds := flag.Int("rounds", 3, "how often each is measured")
 	most := flag.Int("caches", 5, "number of watch caches that are filled at once, after one alone")
+	growthMax := flag.Int64("growth-max", 0, "MiB by which the server's anonymous memory may grow while watch caches are filled; no limit if 0")
 	stream := flag.Bool("stream", true, "read the pods through RangeStream, not in pages")
 	flag.Parse()
 	if err := utilfeature.DefaultMutableFeatureGate.Set(fmt.Sprintf("%s=%t", features.EtcdRangeStream, *stream)); err != nil {
 		log.Fatal(err)
 	}
-	if err := run(*pods, *bytes, *rounds, *most); err != nil {
+	if err := run(*pods, *bytes, *rounds, *most, *growthMax<<20); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(pods, bytes, rounds, most int) error {
+func run(pods, bytes, rounds, most int, growthMax int64) error {
 	dir, err := os.MkdirTemp("", "cairn-size-")
 	if err != nil {
 		return err
@@ -63,41 +64,48 @@ func run(pods, bytes, rounds, most int) error {
 	}
 	fmt.Printf("filled with %d pods of %d bytes in %.1f s, %.1f s of the server's CPU; resident %d MiB (anonymous %d MiB)\n",
 		pods, stored, time.Since(began).Seconds(), after.cpu-before.cpu, after.resident>>20, after.anonymous>>20)
+	grown := int64(0)
 	for _, caches := range slices.Compact([]int{1, most}) {
 		for range rounds {
-			if err := measure(ctx, server.Pid(), endpoint, caches, pods); err != nil {
+			growth, err := measure(ctx, server.Pid(), endpoint, caches, pods)
+			if err != nil {
 				return err
 			}
+			grown = max(grown, growth)
 		}
+	}
+	if growthMax > 0 && grown > growthMax {
+		return fmt.Errorf("the server's anonymous memory grew by %d MiB, and may grow by %d MiB", grown>>20, growthMax>>20)
 	}
 	return nil
 }
 
-// measure fills watch caches at once and prints what the server needed.
-func measure(ctx context.Context, pid int, endpoint string, caches, pods int) error {
+// measure fills watch caches at once, prints what the server needed, and
+// returns by how many bytes its anonymous memory grew.
+func measure(ctx context.Context, pid int, endpoint string, caches, pods int) (growth int64, err error) {
 	calls, err := streamCalls(endpoint)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	watch, err := watchUsage(pid)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	seconds, err := fillCaches(ctx, endpoint, caches, pods)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	used, err := watch.end()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	now, err := streamCalls(endpoint)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	fmt.Printf("%d watch caches: %.2f s, server: %.2f s of CPU, resident +%d MiB at most (anonymous +%d MiB), %d calls of RangeStream\n",
 		caches, seconds, used.cpu, used.resident>>20, used.anonymous>>20, now-calls)
-	return nil
+	return used.anonymous, nil
 }
 
 // start starts the server that ETCD_BINARY names on a directory.
