@@ -87,7 +87,7 @@ def run(suite: Suite, server: str, folders: dict[str, Path]) -> Outcomes:
     scratch.mkdir(parents=True)
     result = runs(suite) / f"{server}.json"
     result.unlink(missing_ok=True)
-    inside = [sys.executable, str(HERE / "ecosystem.py"), "--inside", suite.name, str(folders[server]), str(prepared(suite)), str(scratch), str(result)]
+    inside = [sys.executable, str(HERE / "ecosystem.py"), "--inside", suite.name, server, str(folders[server]), str(prepared(suite)), str(scratch), str(result)]
     began = time.monotonic()
     done = subprocess.run([*APART, "sh", "-c", FIRST, "sh", *inside], stdin=subprocess.DEVNULL)
     if done.returncode != 0 or not result.exists():
@@ -97,11 +97,11 @@ def run(suite: Suite, server: str, folders: dict[str, Path]) -> Outcomes:
     return outcomes
 
 
-def inside(name: str, *paths: str) -> None:
+def inside(name: str, server: str, *paths: str) -> None:
     """The run itself."""
     folder, built, scratch, result = map(Path, paths)
     suite = next(suite for suite in SUITES if suite.name == name)
-    outcomes = suite.run(Place(folder, built, scratch))
+    outcomes = suite.run(Place(server, folder, built, scratch))
     result.write_text(json.dumps(outcomes))
 
 
@@ -127,6 +127,24 @@ def passes(suite: Suite, folders: dict[str, Path]) -> bool:
     except SuiteFailed as error:
         print(f"{suite.name}: {error}")
         return False
+
+
+def passes_once(suite: Suite, folders: dict[str, Path], tries: int) -> bool:
+    """Whether one of the tries passes. What a failed one left is kept apart from the next one."""
+    for number in range(1, tries):
+        if passes(suite, folders):
+            return True
+        keep(suite, number)
+    return passes(suite, folders)
+
+
+def keep(suite: Suite, number: int) -> None:
+    """Puts what the runs of a failed try left where no later run overwrites it but another failed one."""
+    kept = runs(suite).with_name(f"{suite.name}-failed-{number}")
+    shutil.rmtree(kept, ignore_errors=True)
+    if runs(suite).exists():
+        runs(suite).rename(kept)
+        print(f"{suite.name}: what try {number} left is kept in {kept}", flush=True)
 
 
 def unproved() -> int:
@@ -160,7 +178,7 @@ def main(names: list[str]) -> int:
         return 2
     folders = programs()
     wanted = [suite for suite in SUITES if not names or suite.name in names]
-    failed = [suite.name for suite in wanted if not any(passes(suite, folders) for _ in range(tries))]
+    failed = [suite.name for suite in wanted if not passes_once(suite, folders, tries)]
     print(f"suites: {len(wanted) - len(failed)} passed, {len(failed)} failed{': ' + ', '.join(failed) if failed else ''}")
     return 1 if failed else 0
 

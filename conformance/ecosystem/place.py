@@ -18,9 +18,10 @@ class ServerFailed(Exception):
 
 @dataclass(frozen=True)
 class Place:
-    """`programs` has the server under the name `etcd`, and the genuine `etcdctl`; it is the first folder of PATH. `prepared` is what the
-    suite has built, its programs in `bin`, and `scratch` an empty folder of this run."""
+    """`server` is `etcd` or `cairn`. `programs` has it under the name `etcd`, and the genuine `etcdctl`; it is the first folder of PATH. `prepared`
+    is what the suite has built, its programs in `bin`, and `scratch` an empty folder of this run."""
 
+    server: str
     programs: Path
     prepared: Path
     scratch: Path

@@ -144,6 +144,24 @@ class Runs(unittest.TestCase):
         self.assertIn("passes on etcd, not on cairn: 0", said)
 
     @mock.patch("os.geteuid", lambda: 0)
+    def test_what_a_failed_try_left_is_kept(self):
+        whole = {str(number): PASSED for number in range(39)}
+        outcomes = [whole, whole | {"0": FAILED}, whole, whole]
+        kept = []
+
+        def ran(suite, server, folders):
+            kept.append(sorted(file.read_text() for file in ecosystem.cache().glob("runs/etcd3gw-failed-1/*/output")))
+            folder = ecosystem.runs(suite) / server
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "output").write_text(f"{server} {len(kept)}")
+            return outcomes[len(kept) - 1]
+
+        code, said, _ = self.main("--turn", ran=ran)
+        self.assertEqual(code, 0)
+        self.assertEqual(kept, [[], [], ["cairn 2", "etcd 1"], ["cairn 2", "etcd 1"]])
+        self.assertIn("runs/etcd3gw-failed-1\n", said)
+
+    @mock.patch("os.geteuid", lambda: 0)
     def test_a_suite_of_which_too_little_passes_on_etcd_fails(self):
         code, said, _ = self.main("--turn", ran=lambda *_: {"a": PASSED})
         self.assertEqual(code, 1)
