@@ -1,6 +1,7 @@
 package packages
 
 import (
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -17,6 +18,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"cairn.dev/conformance/harness"
+	certificates "cairn.dev/conformance/tls"
 )
 
 // image is an unpacked image, and what it is configured to run.
@@ -98,15 +100,16 @@ func (i *image) command(args ...string) *exec.Cmd {
 }
 
 // serve starts a member in the image, with its data in the working directory, and returns its client URL and what ends it. It is started as
-// `IMAGE etcd FLAGS`; or, bare, as `IMAGE` with the same flags in the environment (`docker run -e`).
-func (i *image) serve(bare bool) (string, func()) {
+// `IMAGE etcd FLAGS`; or, bare, as `IMAGE` with the same flags in the environment (`docker run -e`). Clients use the scheme; `more` are further
+// flags with their values.
+func (i *image) serve(bare bool, scheme string, more ...[2]string) (string, func()) {
 	i.t.Helper()
-	client, peer := fmt.Sprint("http://127.0.0.1:", harness.Port(i.t)), fmt.Sprint("http://127.0.0.1:", harness.Port(i.t))
+	client, peer := fmt.Sprint(scheme, "://127.0.0.1:", harness.Port(i.t)), fmt.Sprint("http://127.0.0.1:", harness.Port(i.t))
 	words, env := []string{"etcd"}, []string{}
-	for _, flag := range [][2]string{
+	for _, flag := range append([][2]string{
 		{"name", "x"}, {"listen-client-urls", client}, {"advertise-client-urls", client},
 		{"listen-peer-urls", peer}, {"initial-advertise-peer-urls", peer}, {"initial-cluster", "x=" + peer},
-	} {
+	}, more...) {
 		words = append(words, "--"+flag[0]+"="+flag[1])
 		env = append(env, "ETCD_"+strings.ToUpper(strings.ReplaceAll(flag[0], "-", "_"))+"="+flag[1])
 	}
@@ -175,14 +178,14 @@ func TestImage(t *testing.T) {
 			if err != nil || bill.BomFormat != "CycloneDX" || len(bill.Components) < 80 {
 				t.Errorf("bill of materials: %v, %s with %d components", err, bill.BomFormat, len(bill.Components))
 			}
-			url, end := image.serve(true)
+			url, end := image.serve(true, "http")
 			image.tool("etcdctl", "--endpoints="+url, "put", "greeting", "from the bare command")
 			end()
 			if entries, err := os.ReadDir(filepath.Join(image.root, image.WorkingDir)); err != nil || len(entries) != 1 || entries[0].Name() != "x.etcd" {
 				t.Fatalf("data is not in the working directory: %v, %v", entries, err)
 			}
 			// The same data again, by the other way.
-			url, _ = image.serve(false)
+			url, end = image.serve(false, "http")
 			if got := image.tool("etcdctl", "--endpoints="+url, "get", "greeting", "--print-value-only"); got != "from the bare command\n" {
 				t.Errorf("got %q", got)
 			}
@@ -197,6 +200,13 @@ func TestImage(t *testing.T) {
 				t.Errorf("--version prints %q", version)
 			}
 			image.names(url)
+			end()
+			image.trusts()
+			if program, err := os.Stat(filepath.Join(image.root, "usr/local/bin/cairn")); err != nil {
+				t.Error(err)
+			} else {
+				t.Logf("the program has %.1f MB", float64(program.Size())/1e6)
+			}
 		})
 	}
 }
@@ -240,6 +250,53 @@ func TestBill(t *testing.T) {
 		if !found {
 			t.Errorf("%s: no cpufeatures among %d crates: compare another one", arch, len(bill.Dependencies))
 		}
+	}
+}
+
+// trusts checks that the image has certificate authorities, which all its users may read, and that its programs believe them: once the
+// authority of a member is among them, a client needs no file to know the member by.
+func (i *image) trusts() {
+	i.t.Helper()
+	path := filepath.Join(i.root, "etc/ssl/certs/ca-certificates.crt")
+	authorities, err := os.ReadFile(path)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	// Systems trust some 140.
+	if count := strings.Count(string(authorities), "-----BEGIN CERTIFICATE-----"); count < 50 || !x509.NewCertPool().AppendCertsFromPEM(authorities) {
+		i.t.Errorf("%d certificate authorities", count)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm()&0o044 != 0o044 {
+		i.t.Errorf("not all users may read the authorities: %v, %v", info, err)
+	}
+
+	set := certificates.NewSet(i.t)
+	put := func(name, from string) string {
+		content, err := os.ReadFile(from)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(i.root, "tmp", name), content, 0o644)
+		}
+		if err != nil {
+			i.t.Fatal(err)
+		}
+		return "/tmp/" + name
+	}
+	url, end := i.serve(false, "https", [2]string{"cert-file", put("member.crt", set.Cert)}, [2]string{"key-file", put("member.key", set.Key)})
+	defer end()
+	read := []string{"etcdctl", "--endpoints=" + url, "--dial-timeout=2s", "--command-timeout=5s", "get", "greeting", "--print-value-only"}
+	if output, err := i.command(read...).CombinedOutput(); err == nil {
+		i.t.Errorf("a member of an unknown authority is believed: %s", output)
+	}
+	own, err := os.ReadFile(set.Authority)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, append(authorities, own...), 0o644); err != nil {
+		i.t.Fatal(err)
+	}
+	// The machine may be busy.
+	if got := i.tool("etcdctl", "--endpoints="+url, "--dial-timeout=20s", "--command-timeout=20s", "get", "greeting", "--print-value-only"); got != "hello\n" {
+		i.t.Errorf("got %q", got)
 	}
 }
 
