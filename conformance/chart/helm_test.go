@@ -205,6 +205,31 @@ func TestChartIsClean(t *testing.T) {
 	}
 }
 
+// The chart is the same for the oldest Kubernetes that Chart.yaml names and for the newest that it was tried with, and is refused by older ones.
+func TestChartForEachKubernetes(t *testing.T) {
+	for _, values := range []string{"single", "cluster", "cluster-tls", "everything"} {
+		var rendered []string
+		for _, version := range []string{"1.27.0", "1.37.0"} {
+			words := []string{"--kube-version=" + version, "--values=values/" + values + ".yaml", "--set=auth.rootPassword=fixed"}
+			if result := helm(t, append([]string{"lint", "--strict", chart}, words...)...); result.Code != 0 {
+				t.Errorf("%s for %s: %s%s", values, version, result.Stdout, result.Stderr)
+			}
+			result := helm(t, append([]string{"template", "cairn", chart, "--namespace=default"}, words...)...)
+			if result.Code != 0 {
+				t.Fatalf("%s for %s: exit %d\n%s", values, version, result.Code, result.Stderr)
+			}
+			rendered = append(rendered, result.Stdout)
+		}
+		if rendered[0] != rendered[1] {
+			t.Errorf("%s differs between 1.27 and 1.37", values)
+		}
+	}
+	result := helm(t, "template", "cairn", chart, "--kube-version=1.26.15")
+	if result.Code == 0 || !strings.Contains(result.Stderr, "1.27.0") {
+		t.Errorf("Kubernetes 1.26: exit %d, %s", result.Code, result.Stderr)
+	}
+}
+
 // The chart has copies of the alert rules and of the dashboard: helm packs no file from outside of it, and a link to one does not survive every
 // way that a source tree takes. UPDATE_DOCS=1 writes them.
 func TestChartCopies(t *testing.T) {
