@@ -138,6 +138,10 @@ release:
 packages:
 	cd conformance && PACKAGES=1 go test -count=1 -v -timeout 60m ./packages
 
+# Compiles what is released of the last commit twice, in two places with crates of their own, and compares the programs: two release builds.
+repeat-build:
+	packaging/repeat
+
 # The Helm chart is linted and rendered by the genuine helm, which is built once in minutes. UPDATE_DOCS=1 writes the plain manifests of deploy/kubernetes.
 chart:
 	cd conformance && CHART=1 $(TOLD) go test -count=1 -timeout 20m -run 'Chart|Founding|Schema|Manifests' ./chart
