@@ -162,6 +162,10 @@ kubernetes-short: build
 kubernetes-storage: build
 	cd conformance/kubernetes/storage && go test -count=1 . && go run . -server $(BIN)
 
+# Integration tests of Kubernetes' API server, unmodified, on the genuine etcd and on Cairn, which they start or are given: SUITES="apiserver/cel": other packages; MINUTES=n (15): the most for each of three runs of a package. Builds them, which takes long.
+kubernetes-integration: build
+	cd conformance/kubernetes && KUBERNETES_INTEGRATION=1 CAIRN_BIN=$(BIN) go test -count=1 -v -timeout 330m ./integration
+
 # 150,000 pods of 2 KB: what it costs to fill one and five watch caches, beside the genuine etcd; fails if our server's memory grows by more than 64 MiB. Needs an idle machine with 8 GB.
 kubernetes-size: build
 	cd conformance/kubernetes/storage && go run . -server $(BIN) -size && go run . -size

@@ -24,14 +24,14 @@ var tools = map[string][]string{
 	"helm":      {"helm", "helm.sh/helm/v3/cmd/helm"},
 	"versitygw": {"s3", "github.com/versity/versitygw/cmd/versitygw"},
 
-	"kube-apiserver":          {"kubernetes/programs", "k8s.io/kubernetes/cmd/kube-apiserver", kubernetesVersion},
-	"kube-controller-manager": {"kubernetes/programs", "k8s.io/kubernetes/cmd/kube-controller-manager", kubernetesVersion},
-	"kube-scheduler":          {"kubernetes/programs", "k8s.io/kubernetes/cmd/kube-scheduler", kubernetesVersion},
+	"kube-apiserver":          {"kubernetes/programs", "k8s.io/kubernetes/cmd/kube-apiserver", KubernetesVersion},
+	"kube-controller-manager": {"kubernetes/programs", "k8s.io/kubernetes/cmd/kube-controller-manager", KubernetesVersion},
+	"kube-scheduler":          {"kubernetes/programs", "k8s.io/kubernetes/cmd/kube-scheduler", KubernetesVersion},
 }
 
-// kubernetesVersion is what the programs say of themselves, as in the release
+// KubernetesVersion is what the programs say of themselves, as in the release
 // that kubernetes/programs/go.mod names.
-const kubernetesVersion = "-ldflags=-X=k8s.io/component-base/version.gitVersion=v1.37.2"
+const KubernetesVersion = "-ldflags=-X=k8s.io/component-base/version.gitVersion=v1.37.2"
 
 // Tool is the path of a genuine etcd program, built once into
 // CONFORMANCE_CACHE (or the user's cache folder). The folder is named by what
