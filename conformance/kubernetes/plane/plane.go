@@ -25,6 +25,8 @@ const startMax = 3 * time.Minute
 type Plane struct {
 	// Config is for clients with all rights, and without limits of their own.
 	Config *rest.Config
+	// Kubeconfig is a file for programs with all rights.
+	Kubeconfig string
 	// APIServer, Controllers and Scheduler are the programs.
 	APIServer, Controllers, Scheduler *Component
 
@@ -101,7 +103,8 @@ func APIServer(t testing.TB, endpoints []string, flags ...string) *Plane {
 		"--leader-elect=true",
 	})
 
-	config, err := clientcmd.BuildConfigFromFlags("", certificates.kubeconfig(t, "admin", url))
+	p.Kubeconfig = certificates.kubeconfig(t, "admin", url)
+	config, err := clientcmd.BuildConfigFromFlags("", p.Kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}
