@@ -217,8 +217,12 @@ func TestOldWatchers(t *testing.T) {
 	}
 }
 
-// stalledMax is what may wait for a watcher that does not read: 8,192 events.
-const stalledMax = 8_192 * 320
+// stalledMax is what may wait for watchers that do not read: 8,192 events for
+// each, and for all together a million and 128 for each; and what each has on
+// its way.
+func stalledMax(watchers int) int {
+	return min(watchers*8_192, 1<<20+watchers*128)*320 + watchers<<16
+}
 
 // TestStalledWatchers has STALLED (100) watchers, each on a connection of its
 // own, that read nothing, beside 100 that do, while STALL_PUTS (2,000) come at
@@ -262,7 +266,7 @@ func TestStalledWatchers(t *testing.T) {
 		most := <-grown
 		t.Logf("%-5s %d watchers that read, %d puts/s: from the put to the event %v; beside %d that do not read: %v; memory grew by %d MiB",
 			kind, hall.watchers, rate, quiet, stalled, hall.lag(), most>>20)
-		if kind != harness.Etcd && most > stalled*stalledMax+(64<<20) {
+		if kind != harness.Etcd && most > stalledMax(stalled+hall.watchers)+(64<<20) {
 			t.Errorf("memory grew by %d MiB", most>>20)
 		}
 		for _, one := range silent {

@@ -50,6 +50,12 @@ pub const INLINE_SORT_KEYS_MAX: usize = 10_000;
 pub const STREAM_SEND_BYTES_MAX: usize = 1 << 20;
 /// Responses one watch stream may have queued before its watchers read the log from their cursors instead.
 pub const WATCH_QUEUE_EVENTS_MAX: usize = 8_192;
+/// Events, counted once for each distinct request of a stream, that all watch streams together may have queued, and
+/// [`WATCH_LONG_QUEUE_EVENTS`] for each stream on top: 90 to 300 bytes each. Where there are more, long queues are given up, the one that
+/// has been long for the longest time first.
+pub const WATCH_ALL_QUEUES_EVENTS_MAX: usize = 1 << 20;
+/// Queues of up to this many events are never given up for the sake of others: two strides of the applier.
+pub const WATCH_LONG_QUEUE_EVENTS: usize = 128;
 /// Bytes of events that one watch stream builds before it sends them, with those of one watcher more: many watches of overlapping
 /// ranges must not multiply a large revision in memory.
 pub const WATCH_DELIVERY_BYTES_MAX: usize = 16 << 20;

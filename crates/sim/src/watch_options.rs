@@ -18,5 +18,7 @@ pub(crate) fn draw(seed: u64) -> store::watch::Options {
         poll_records_max: one_of([3, 40, 1_000]),
         join_gap_revisions: one_of([1, 8, 256]) as i64,
         fragment_bytes: one_of([100, 600, 10_000]),
+        all_queues_events_max: one_of([20, 1 << 20, 1 << 20]),
+        long_queue_events: 2,
     }
 }

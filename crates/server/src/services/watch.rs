@@ -196,8 +196,11 @@ impl StreamHandler for Watch {
 /// How many pauses lie between two times at which memory is asked for again that was refused.
 const LATE_PAUSES: u32 = 20;
 
-/// Sends progress notifications to streams until the member stops, asks again for memory for those that were refused it, and looks
-/// after snapshots that clients take nothing of.
+/// Entries of watch queues that are freed in one pause: some milliseconds of work.
+const FREED_ENTRIES: usize = 1 << 16;
+
+/// Sends progress notifications to streams until the member stops, frees what streams had queued that read too little, asks again for
+/// memory for those that were refused it, and looks after snapshots that clients take nothing of.
 pub(crate) fn run_progress(node: &Arc<Node>) {
     let pause = Duration::from_millis(50);
     let mut waited = Duration::ZERO;
@@ -206,6 +209,7 @@ pub(crate) fn run_progress(node: &Arc<Node>) {
         std::thread::sleep(pause);
         waited = waited.saturating_add(pause);
         pauses = pauses.wrapping_add(1);
+        node.store.hub().free_forgotten(FREED_ENTRIES);
         if pauses.is_multiple_of(LATE_PAUSES) {
             LateRooms::fire(node);
             super::snapshot::look(node);

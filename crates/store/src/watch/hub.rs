@@ -1,5 +1,6 @@
 //! The hub: takes every revision from the applier, finds the watchers of each change, and fills the queues of their streams.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
@@ -9,7 +10,7 @@ use super::block::Hit;
 use super::interest::Interests;
 use super::matcher::Matcher;
 use super::spec::Spec;
-use super::stream_queue::{Audience, Item, LiveEvent, LiveRevision, StreamQueue};
+use super::stream_queue::{Audience, Entry, Item, LiveEvent, LiveRevision, StreamQueue};
 use super::{Event, Metrics, Options};
 use crate::mistake::Mistake;
 use crate::sync::atomic::{AtomicUsize, Ordering};
@@ -25,6 +26,12 @@ pub type Reader = Box<dyn Fn(Loc) -> Option<Bytes> + Send + Sync>;
 
 /// Interests added or removed under one hold of the hub's lock, which the applier waits for.
 const REGISTER_STRIDE: usize = 64;
+
+/// Long queues that a publication looks at where all together hold too much, if it did not feed more.
+const LONG_LOOKS: usize = 1024;
+
+/// Entries that a publication frees at least, if so many wait for that.
+const FREED_MIN: usize = 64;
 
 /// One interest of one stream, as the matcher knows it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,8 +59,10 @@ impl Subscriber {
 /// A queue and what the publication under way has for it.
 struct QueueSlot {
     queue: Arc<StreamQueue>,
-    /// Its queue was full; until its stream has seen that, nothing is pushed.
+    /// Its queue was given up; until its stream has seen that, nothing is pushed.
     lagging: bool,
+    /// Its place in [`State::long`].
+    long_since: Option<u64>,
     hits: Vec<Hit>,
     hits_total: usize,
     overflow: Option<i64>,
@@ -67,6 +76,30 @@ struct State {
     queues: Slab<QueueSlot>,
     /// Queues for which the publication under way has something; may name one twice.
     fed: Vec<u32>,
+    /// Queues that became long and were not given up, in the order in which they last did. Some are short again.
+    long: BTreeMap<u64, u32>,
+    /// How often a queue became long.
+    long_count: u64,
+    /// Entries of queues that were given up, to be freed.
+    forgotten: VecDeque<VecDeque<Entry>>,
+}
+
+impl State {
+    /// Takes entries that are to be freed, so many at most.
+    fn take_forgotten(&mut self, entries_max: usize) -> VecDeque<VecDeque<Entry>> {
+        let (mut taken, mut left) = (VecDeque::new(), entries_max);
+        while left > 0
+            && let Some(queue) = self.forgotten.front_mut()
+        {
+            if queue.len() > left {
+                taken.push_back(queue.split_off(queue.len().saturating_sub(left)));
+                break;
+            }
+            left = left.saturating_sub(queue.len());
+            taken.extend(self.forgotten.pop_front());
+        }
+        taken
+    }
 }
 
 /// Takes every revision from the applier and hands it to the streams that want it.
@@ -84,7 +117,15 @@ impl Hub {
     pub fn new(revision: i64, reader: Reader, options: Options) -> Hub {
         Hub {
             registered: AtomicUsize::new(0),
-            state: Mutex::new(State { level: revision, matcher: Matcher::new(), queues: Slab::new(), fed: Vec::new() }),
+            state: Mutex::new(State {
+                level: revision,
+                matcher: Matcher::new(),
+                queues: Slab::new(),
+                fed: Vec::new(),
+                long: BTreeMap::new(),
+                long_count: 0,
+                forgotten: VecDeque::new(),
+            }),
             reader,
             options,
             metrics: Metrics::default(),
@@ -177,37 +218,82 @@ impl Hub {
     }
 
     fn read(&self, main: i64, events: &[Event], picked: &[(usize, bool)]) -> Option<Arc<LiveRevision>> {
-        let events: Option<Vec<LiveEvent>> = picked
-            .iter()
-            .map(|&(index, with_prev)| {
-                let event = events.get(index)?;
-                let prev = match event.prev {
-                    Some(loc) if with_prev => Some((self.reader)(loc)?),
-                    _ => None,
-                };
-                Some(LiveEvent { kind: event.kind, stored: (self.reader)(event.loc)?, prev })
-            })
-            .collect();
-        Some(Arc::new(LiveRevision { main, events: events? }))
+        // No more room than needed: queues may keep it for long.
+        let mut live = Vec::with_capacity(picked.len());
+        for &(index, with_prev) in picked {
+            let event = events.get(index)?;
+            let prev = match event.prev {
+                Some(loc) if with_prev => Some((self.reader)(loc)?),
+                _ => None,
+            };
+            live.push(LiveEvent { kind: event.kind, stored: (self.reader)(event.loc)?, prev });
+        }
+        Some(Arc::new(LiveRevision { main, events: live }))
     }
 
-    /// Gives the queues what was collected for them. Those to wake are called once the lock is free.
-    fn hand_over(&self, state: &mut State, wakes: &mut Vec<Arc<StreamQueue>>) {
-        let State { queues, fed, .. } = state;
+    /// Gives the queues what was collected for them, and returns how many hits that were. Those to wake are called once the lock is free.
+    fn hand_over(&self, state: &mut State, wakes: &mut Vec<Arc<StreamQueue>>) -> usize {
+        let State { queues, fed, long, long_count, forgotten, .. } = state;
+        let Options { queue_events_max, long_queue_events, .. } = self.options;
+        let mut handed = 0usize;
+        let looks = fed.len().max(LONG_LOOKS);
         for queue in fed.drain(..) {
             let Some(slot) = queues.get_mut(queue as usize) else { continue };
-            slot.hits_total = 0;
+            handed = handed.saturating_add(std::mem::take(&mut slot.hits_total));
             let overflow = slot.overflow.take();
             if slot.lagging || (overflow.is_none() && slot.items.is_empty()) {
                 continue;
             }
-            let (lagging, wake) =
-                slot.queue.push(&mut slot.items, overflow, self.options.queue_events_max, &self.metrics);
-            slot.lagging = lagging;
-            if wake {
+            let pushed = slot.queue.push(&mut slot.items, overflow, queue_events_max, &self.metrics);
+            if pushed.wake {
                 wakes.push(slot.queue.clone());
             }
+            let becomes_long = pushed.hits_before <= long_queue_events && pushed.hits > long_queue_events;
+            if (becomes_long || pushed.given_up.is_some())
+                && let Some(place) = slot.long_since.take()
+            {
+                long.remove(&place);
+            }
+            if becomes_long {
+                *long_count = long_count.saturating_add(1);
+                long.insert(*long_count, queue);
+                slot.long_since = Some(*long_count);
+            }
+            if let Some(entries) = pushed.given_up {
+                slot.lagging = true;
+                if !entries.is_empty() {
+                    forgotten.push_back(entries);
+                }
+            }
         }
+        self.give_up_long(state, looks);
+        handed
+    }
+
+    /// Where all queues hold too much together, those that are long are given up, the one that has been for the longest time first.
+    fn give_up_long(&self, state: &mut State, looks: usize) {
+        let State { queues, long, forgotten, .. } = state;
+        let Options { all_queues_events_max, long_queue_events, .. } = self.options;
+        let bound = all_queues_events_max.saturating_add(long_queue_events.saturating_mul(queues.len()));
+        for _ in 0..looks {
+            if usize::try_from(self.metrics.pending_events()).unwrap_or(0) <= bound {
+                return;
+            }
+            let Some((_, queue)) = long.pop_first() else { return };
+            let Some(slot) = queues.get_mut(queue as usize) else { continue };
+            slot.long_since = None;
+            if let Some(entries) = slot.queue.give_up(long_queue_events, &self.metrics) {
+                slot.lagging = true;
+                forgotten.push_back(entries);
+            }
+        }
+    }
+
+    /// Frees some of what was queued for streams that read too little. To be called now and then by a thread that may take its time: to
+    /// free what a thousand streams had waiting takes most of a second.
+    pub fn free_forgotten(&self, entries_max: usize) {
+        let freed = self.lock().take_forgotten(entries_max);
+        drop(freed);
     }
 
     /// Adds a stream.
@@ -216,6 +302,7 @@ impl Hub {
         self.lock().queues.insert(QueueSlot {
             queue,
             lagging: false,
+            long_since: None,
             hits: Vec::new(),
             hits_total: 0,
             overflow: None,
@@ -225,9 +312,40 @@ impl Hub {
 
     /// Removes a stream whose interests were all unregistered.
     pub(super) fn detach(&self, queue: u32) {
-        let slot = self.lock().queues.remove(queue as usize);
+        let mut state = self.lock();
+        let slot = state.queues.remove(queue as usize);
+        if let Some(place) = slot.long_since {
+            state.long.remove(&place);
+        }
+        drop(state);
         slot.queue.close(&self.metrics);
         self.metrics.add_streams(-1);
+    }
+
+    /// Fails unless the line of long queues is what it should be, and queues have no more room than they need.
+    #[cfg(test)]
+    pub(super) fn check_queues(&self) {
+        let state = self.lock();
+        for (&place, &queue) in &state.long {
+            let slot = state.queues.get(queue as usize).expect("a queue in the line");
+            assert_eq!((slot.long_since, slot.lagging), (Some(place), false));
+        }
+        let placed = state.queues.iter().filter(|(_, slot)| slot.long_since.is_some()).count();
+        assert_eq!(placed, state.long.len());
+        for (_, slot) in state.queues.iter() {
+            let (hits, entries, room) = slot.queue.sizes();
+            assert!(
+                hits <= self.options.long_queue_events || slot.long_since.is_some(),
+                "a long queue is not in the line"
+            );
+            assert!(room <= entries.max(128) * 8, "room for {room} with {entries} entries");
+        }
+    }
+
+    /// Entries that wait to be freed.
+    #[cfg(test)]
+    pub(super) fn forgotten(&self) -> usize {
+        self.lock().forgotten.iter().map(VecDeque::len).sum()
     }
 
     /// The revision up to which everything was pushed, which is what readers see.
@@ -270,7 +388,7 @@ impl Hub {
         self.unregister(queue, &all);
     }
 
-    /// Makes a stream whose queue overflowed an ordinary one again. Nothing of it is registered any more.
+    /// Makes a stream whose queue was given up an ordinary one again. Nothing of it is registered any more.
     pub(super) fn end_lag(&self, queue: u32) {
         let mut state = self.lock();
         if let Some(slot) = state.queues.get_mut(queue as usize) {
@@ -333,9 +451,12 @@ impl Publication<'_> {
     /// Hands over what was collected, releases the lock, and wakes the streams.
     fn end(mut self) {
         let mut wakes = Vec::new();
-        self.hub.hand_over(&mut self.state, &mut wakes);
+        let handed = self.hub.hand_over(&mut self.state, &mut wakes);
+        // As much as was queued, so that what waits to be freed does not grow for ever.
+        let freed = self.state.take_forgotten(handed.max(FREED_MIN));
         drop(self.state);
         wakes.iter().for_each(|queue| queue.wake());
+        drop(freed);
     }
 }
 

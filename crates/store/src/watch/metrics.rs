@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use super::Scope;
 
-/// Counters and gauges; each is read on its own, so they need not agree to the last unit.
+/// Counters and gauges; each is read on its own, so they need not agree to the last unit. The events that wait also decide
+/// when queues are given up.
 #[derive(Debug, Default)]
 pub struct Metrics {
     streams: AtomicI64,
@@ -27,7 +28,7 @@ impl Metrics {
         self.watchers.load(Ordering::Relaxed)
     }
 
-    /// Watchers that read the log because they started in the past or their stream's queue was full.
+    /// Watchers that read the log because they started in the past or their stream's queue was given up.
     pub fn slow_watchers(&self) -> i64 {
         self.slow_watchers.load(Ordering::Relaxed)
     }

@@ -15,7 +15,7 @@
 //! One number decides who delivers a revision to a watcher. The hub's *level* is the revision up to which it has pushed everything and
 //! readers see everything: the applier holds the hub's lock from before it makes a revision visible until it has pushed it. A watcher
 //! registers under the hub's lock at level `X`. The hub pushes what comes after `X`; the watcher reads up to `X` from the log first, and
-//! its `min_rev` of `X + 1` drops what it might meet twice. A stream whose queue is full loses the queue and keeps a revision to
+//! its `min_rev` of `X + 1` drops what it might meet twice. A stream whose queue is given up loses it and keeps a revision to
 //! resume from: a stalled reader costs a cursor, and no event is lost. `docs/design/watch-hub.md` has the whole idea.
 
 mod allowance;

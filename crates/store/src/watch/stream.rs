@@ -465,7 +465,7 @@ impl WatchStream {
         }
     }
 
-    /// The queue was full: all live watchers go back to reading the log, from what was not taken of the queue.
+    /// The queue was given up: all live watchers go back to reading the log, from what was not taken of the queue.
     fn fall_behind(&mut self, from: i64) {
         let live = std::mem::take(&mut self.live);
         self.hub().unregister_all(self.queue_number, &live);

@@ -13,7 +13,7 @@ use crate::sync::{Mutex, MutexGuard};
 
 /// Entries a stream takes at a time: what it holds while its client does not read.
 const TAKE_ENTRIES_MAX: usize = 64;
-/// An empty queue with more room than this gives it back.
+/// A queue with more room than this gives it back once it is empty, and what it does not need while it is read.
 const IDLE_ROOM_ENTRIES_MAX: usize = 256;
 
 /// A changed key with its bytes; they belong to the log's mapping, not to us.
@@ -50,11 +50,31 @@ pub(super) enum Entry {
     Progress(i64, Audience),
 }
 
+impl Entry {
+    fn revision(&self) -> Option<i64> {
+        match self {
+            Entry::Revision(item) => Some(item.revision.main),
+            Entry::Progress(..) => None,
+        }
+    }
+}
+
+/// What came of [`StreamQueue::push`].
+pub(super) struct Pushed {
+    /// Hits that were queued before, and are now.
+    pub(super) hits_before: usize,
+    pub(super) hits: usize,
+    /// The stream sleeps: to be woken.
+    pub(super) wake: bool,
+    /// What was queued, if the queue was given up. It may be much: to free it takes time.
+    pub(super) given_up: Option<VecDeque<Entry>>,
+}
+
 /// What [`StreamQueue::take`] found.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Taken {
     Entries,
-    /// The queue was full and is gone; live watchers continue from this revision in the log.
+    /// The queue was given up; live watchers continue from this revision in the log.
     Lagging(i64),
     /// Nothing. The next push wakes the stream.
     Empty,
@@ -68,6 +88,20 @@ struct State {
     /// The stream was woken and has not looked since.
     woken: bool,
     live_watchers: usize,
+}
+
+impl State {
+    /// Forgets the queue: the stream reads the log, from the first revision that was queued, or from `otherwise` on.
+    fn give_up(&mut self, otherwise: Option<i64>, metrics: &Metrics) -> VecDeque<Entry> {
+        let queued = self.queue.iter().find_map(Entry::revision);
+        let queued = if Mistake::ForgetsStarvedEvents.is_planted() { None } else { queued };
+        self.lag_from = queued.or(otherwise);
+        assert!(self.lag_from.is_some(), "a queue overflows by a revision");
+        metrics.add_pending((self.hits as i64).wrapping_neg());
+        metrics.add_slow(self.live_watchers as i64);
+        self.hits = 0;
+        std::mem::take(&mut self.queue)
+    }
 }
 
 /// One stream's side of the hub. Lock order: hub, then queue.
@@ -85,37 +119,47 @@ impl StreamQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues items. With more than `hits_max` hits (or when `overflow` says that there was more than that already), forgets the
-    /// queue and remembers its first revision instead. Returns (lagging now, wake the stream).
+    /// Queues items. With more than `hits_max` hits (or when `overflow` says that there was more than that already), gives the
+    /// queue up and remembers its first revision instead.
     pub(super) fn push(
         &self,
         items: &mut Vec<Item>,
         overflow: Option<i64>,
         hits_max: usize,
         metrics: &Metrics,
-    ) -> (bool, bool) {
+    ) -> Pushed {
         let mut state = self.lock();
         let hits: usize = items.iter().map(|item| item.hits.len()).sum();
-        let lagging = overflow.is_some() || state.hits.saturating_add(hits) > hits_max;
-        if lagging {
-            let queued = state.queue.iter().find_map(|entry| match entry {
-                Entry::Revision(item) => Some(item.revision.main),
-                Entry::Progress(..) => None,
-            });
-            let queued = if Mistake::ForgetsStarvedEvents.is_planted() { None } else { queued };
-            state.lag_from = queued.or(items.first().map(|item| item.revision.main)).or(overflow);
-            assert!(state.lag_from.is_some(), "a queue overflows by a revision");
-            metrics.add_pending((state.hits as i64).wrapping_neg());
-            metrics.add_slow(state.live_watchers as i64);
-            state.queue = VecDeque::new();
-            state.hits = 0;
+        let hits_before = state.hits;
+        let given_up = if overflow.is_some() || hits_before.saturating_add(hits) > hits_max {
+            let from = items.first().map(|item| item.revision.main).or(overflow);
             items.clear();
+            Some(state.give_up(from, metrics))
         } else {
             metrics.add_pending(hits as i64);
-            state.hits = state.hits.saturating_add(hits);
+            state.hits = hits_before.saturating_add(hits);
             state.queue.extend(items.drain(..).map(Entry::Revision));
+            None
+        };
+        Pushed { hits_before, hits: state.hits, wake: !std::mem::replace(&mut state.woken, true), given_up }
+    }
+
+    /// Gives the queue up like a push that is too much, and returns what was queued; nothing unless more than `hits_kept` are. The
+    /// stream need not be woken: it was when they were queued, and has not found the queue empty since.
+    pub(super) fn give_up(&self, hits_kept: usize, metrics: &Metrics) -> Option<VecDeque<Entry>> {
+        let mut state = self.lock();
+        if state.hits <= hits_kept {
+            return None;
         }
-        (lagging, !std::mem::replace(&mut state.woken, true))
+        let last = state.queue.iter().rev().find_map(Entry::revision);
+        Some(state.give_up(last, metrics))
+    }
+
+    /// Hits that are queued, entries, and room for entries.
+    #[cfg(test)]
+    pub(super) fn sizes(&self) -> (usize, usize, usize) {
+        let state = self.lock();
+        (state.hits, state.queue.len(), state.queue.capacity())
     }
 
     /// Queues a progress entry after what is there.
@@ -155,6 +199,10 @@ impl StreamQueue {
             }
         }));
         state.hits = state.hits.saturating_sub(hits);
+        let room_needed = state.queue.len().saturating_mul(2).max(IDLE_ROOM_ENTRIES_MAX);
+        if state.queue.capacity() / 2 > room_needed {
+            state.queue.shrink_to(room_needed);
+        }
         metrics.add_pending((hits as i64).wrapping_neg());
         Taken::Entries
     }

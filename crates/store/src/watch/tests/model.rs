@@ -43,7 +43,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn options() -> impl Strategy<Value = Options> {
-    (1usize..20, 1i64..6, 1usize..400, 1usize..20, 0i64..12, 1usize..800, 0usize..30).prop_map(
+    (1usize..20, 1i64..6, 1usize..400, 1usize..20, 0i64..12, 1usize..800, 0usize..30, 1usize..40).prop_map(
         |(
             queue_events_max,
             catch_up_revisions_max,
@@ -52,9 +52,12 @@ fn options() -> impl Strategy<Value = Options> {
             join_gap_revisions,
             delivery_bytes_max,
             route_hits_max,
+            all_queues_events_max,
         )| {
             Options {
                 queue_events_max,
+                all_queues_events_max,
+                long_queue_events: 2,
                 catch_up_revisions_max,
                 catch_up_bytes_max,
                 poll_records_max,
@@ -126,6 +129,7 @@ fn run(options: Options, steps: Vec<Step>) -> (usize, usize, usize) {
             Step::Forget => store.forgetful.store(true, Ordering::SeqCst),
             Step::Reopen { stream } => streams[stream] = Checker::new(&store, || {}),
         }
+        store.hub().check_queues();
     }
     let mut sums = (0, 0, 0);
     for stream in &mut streams {

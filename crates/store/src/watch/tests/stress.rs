@@ -84,6 +84,8 @@ fn read(store: &Arc<Fake>, seed: u64, done: &AtomicBool, has_events: &AtomicBool
 fn readers_and_a_publisher() {
     let store = Fake::new(Options {
         queue_events_max: 64,
+        all_queues_events_max: 150,
+        long_queue_events: 5,
         catch_up_revisions_max: 20,
         poll_records_max: 50,
         join_gap_revisions: 10,
