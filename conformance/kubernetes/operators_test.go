@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -88,6 +89,10 @@ func operate(t *testing.T, kind harness.Kind) (lines []string) {
 	// A member is added as a learner, twice; started; promoted when it is
 	// level; and removed, twice.
 	learner := cluster.AddLearner(ctx, all, kind)
+	// The id of a member comes from its addresses and the second in which it is
+	// added: within one second both servers find the id taken, later the
+	// address.
+	time.Sleep(1100 * time.Millisecond)
 	_, err = all.MemberAddAsLearner(ctx, []string{learner.PeerURL()})
 	say("add a learner again", "", err)
 	_, err = all.MemberAdd(ctx, []string{learner.PeerURL()})
