@@ -69,8 +69,9 @@ func TestProxyWithoutMembers(t *testing.T) {
 		})
 	}
 	done.Wait()
-	if log := proxy.log(t); harness.Subject() == harness.Cairn && !strings.Contains(log, "could not pass on a call") {
-		t.Errorf("the log says nothing of it:\n%s", log)
+	if harness.Subject() == harness.Cairn {
+		// The log is written beside the calls.
+		proxy.awaitLog(t, "could not pass on a call")
 	}
 	watches := make(chan clientv3.WatchChan, 1)
 	watcher := ownClient(t, proxy)
