@@ -204,7 +204,5 @@ func TestConnectionLimit(t *testing.T) {
 	if count := hits(t, server)["connections"]; count == "" || count == "0" {
 		t.Errorf("it was counted %q times", count)
 	}
-	if !strings.Contains(server.Log(), "turned client connections away") {
-		t.Error("the log says nothing of it")
-	}
+	server.AwaitLog(t, "turned client connections away")
 }
