@@ -67,11 +67,11 @@ sim:
 	$(CARGO) build --release --locked -p cairn-sim
 	$(CARGO_TARGET_DIR)/release/cairn-sim $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),1000) --from $(or $(FROM),1) $(if $(TWICE),--twice)) $(if $(LONG),--long)
 
-# Seeds that once found something, then fresh ones for a minute; at the lowest priority, since CI runs it beside tests that look at the time.
+# Seeds that once found something, then fresh ones for two minutes; at the lowest priority, since CI runs it beside tests that look at the time.
 sim-short:
 	$(CARGO) build --release --locked -p cairn-sim
 	nice -n 19 $(CARGO_TARGET_DIR)/release/cairn-sim --table crates/sim/seeds.txt
-	nice -n 19 $(CARGO_TARGET_DIR)/release/cairn-sim --seconds 60
+	nice -n 19 $(CARGO_TARGET_DIR)/release/cairn-sim --seconds 120
 
 # What the simulator runs of replica, wal, store and disk, and every piece of code that it never does: target/sim-coverage.md. SEEDS=n (2,000) fresh ones, from FROM on.
 sim-coverage:
@@ -333,10 +333,12 @@ bench-archive: build
 bench-threads: build
 	CAIRN_BIN=$(BIN) python3 conformance/vs_etcd/threads.py $(ARGS)
 
-# Licences, sources and bans of all dependencies (installs cargo-deny if it is missing).
+# Licences, sources and bans of all dependencies, and advisories where their database can be reached (installs cargo-deny if it is missing).
 deny:
 	command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
 	$(CARGO) deny check licenses bans sources
+	@if timeout 60 git ls-remote -q https://github.com/RustSec/advisory-db HEAD >/dev/null 2>&1; then $(CARGO) deny check advisories; \
+	else echo "advisories were not checked: their database cannot be reached" >&2; fi
 
 # Writes to a closed socket must not end the fuzzer, whose main function is not Rust's: SIGPIPE is ignored.
 # Fuzzes everything that parses, SECONDS_EACH (60) per target; needs the nightly toolchain, installs cargo-fuzz if it is missing.
