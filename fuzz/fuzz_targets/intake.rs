@@ -2,18 +2,19 @@
 //! takes it whole or refuses it, and can be read and opened afterwards.
 #![no_main]
 
+#[path = "seal.rs"]
+mod seal;
+
 use api::Message;
 use api::etcdserverpb::{DeleteRangeRequest, InternalRaftRequest, LeaseGrantRequest, PutRequest, RangeRequest};
 use api::raftpb::{ConfChange, Entry};
 use disk::sim::SimDisk;
 use libfuzzer_sys::fuzz_target;
+use seal::HEADER_BYTES;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use store::checkpoint::{Checkpoint, decode_checkpoint};
 use store::{Applier, Intake, Opened, Options, Response, Sink};
-
-const HEADER_BYTES: usize = 32;
-const RECORD_HEADER_BYTES: usize = 24;
 
 struct Nobody;
 
@@ -60,10 +61,14 @@ fn good() -> &'static State {
     GOOD.get_or_init(|| {
         let mut opened = open(&SimDisk::new());
         let raft = InternalRaftRequest::default;
-        apply(&mut opened.applier, InternalRaftRequest { lease_grant: Some(LeaseGrantRequest { id: 3, ttl: 9 }), ..raft() });
+        apply(
+            &mut opened.applier,
+            InternalRaftRequest { lease_grant: Some(LeaseGrantRequest { id: 3, ttl: 9 }), ..raft() },
+        );
         for at in 0..40u8 {
             let key = format!("k{}", at % 7).into();
-            let put = PutRequest { key, value: vec![at; 60].into(), lease: i64::from(at % 2) * 3, ..Default::default() };
+            let put =
+                PutRequest { key, value: vec![at; 60].into(), lease: i64::from(at % 2) * 3, ..Default::default() };
             apply(&mut opened.applier, InternalRaftRequest { put: Some(put), ..raft() });
         }
         let delete = DeleteRangeRequest { key: "k2".into(), range_end: "k4".into(), prev_kv: false };
@@ -93,14 +98,7 @@ impl State {
     fn seal(&mut self) {
         let Ok(mut content) = Checkpoint::decode(&*self.body) else { return };
         for (entry, bytes) in content.segments.iter_mut().zip(&mut self.segments) {
-            let mut at = HEADER_BYTES;
-            while let Some(header) = bytes.get(at..at + RECORD_HEADER_BYTES) {
-                let length = u32::from_le_bytes([header[4], header[5], header[6], header[7]]) as usize;
-                let Some(record) = bytes.get_mut(at..at + (RECORD_HEADER_BYTES + length).next_multiple_of(8)) else { break };
-                let crc = crc32c::crc32c(&record[4..]);
-                record[..4].copy_from_slice(&crc.to_le_bytes());
-                at += record.len();
-            }
+            seal::segment(bytes);
             entry.body_crc = Some(crc32c::crc32c(bytes.get(HEADER_BYTES..).unwrap_or_default()));
         }
         self.body = content.encode_to_vec();
@@ -108,14 +106,7 @@ impl State {
 
     /// The checkpoint as it is sent.
     fn checkpoint(&self) -> Vec<u8> {
-        let mut bytes = b"CAIRNCKP\x01\0\0\0".to_vec();
-        bytes.extend_from_slice(&crc32c::crc32c(&self.body).to_le_bytes());
-        bytes.extend_from_slice(&(self.body.len() as u64).to_le_bytes());
-        bytes.extend_from_slice(&[0; 4]);
-        let crc = crc32c::crc32c(&bytes);
-        bytes.extend_from_slice(&crc.to_le_bytes());
-        bytes.extend_from_slice(&self.body);
-        bytes
+        seal::checkpoint(1, &self.body)
     }
 }
 
