@@ -1,6 +1,8 @@
 //! A member as a value, for tests that attack it from outside in their own process: on any disk, at free ports of loopback, and with a
 //! clock that can be put forward. Between the sockets and the disk it runs the same code as the binary.
 
+pub use crate::auth::{JsonWebTokens, TokenHolder};
+
 use crate::cluster;
 use crate::config::{self, Asked};
 use crate::listening::Listening;

@@ -33,6 +33,8 @@ pub(crate) use caller::Caller;
 pub(crate) use guard::{CatchUp, Handler, Opens, Request};
 pub(crate) use hashing::HashError;
 pub(crate) use jwt::OptionsError;
+#[cfg(feature = "test-support")]
+pub use jwt::{TokenHolder, Tokens as JsonWebTokens};
 pub(crate) use login::{hand_over, log_in};
 pub(crate) use permitted::Permitted;
 pub(crate) use rules::Rule;

@@ -9,8 +9,12 @@ mod claims;
 mod der;
 mod keys;
 mod options;
+#[cfg(feature = "test-support")]
+mod probe;
 
 pub(crate) use options::{OptionsError, split};
+#[cfg(feature = "test-support")]
+pub use probe::{Holder as TokenHolder, Tokens};
 
 use crate::system::file_stamp::{Stamp, stamps};
 use api::Error;
