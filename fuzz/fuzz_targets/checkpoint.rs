@@ -56,7 +56,8 @@ fn check(checkpoint: &Checkpoint, bytes: &[u8]) {
     }
     drop(opened);
     let opened = open(&disk).unwrap_or_else(|error| panic!("{error}"));
-    assert!(content(&opened) == before, "it opens as it was");
+    let after = content(&opened);
+    assert!(after == before, "it opens as it was:\n{before}\n{after}");
 }
 
 fuzz_target!(|data: &[u8]| {
