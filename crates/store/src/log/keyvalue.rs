@@ -71,7 +71,7 @@ pub struct KvView<'a> {
 
 impl<'a> KvView<'a> {
     /// Parses stored bytes. `None` for anything that [`KvParts`] would not have written: unknown or repeated fields, another
-    /// order, an explicit zero, an empty key.
+    /// order, an explicit zero, a number in more bytes than it needs, an empty key.
     pub fn parse(bytes: &'a [u8]) -> Option<KvView<'a>> {
         let mut view = KvView::default();
         let mut rest = bytes;
@@ -81,7 +81,7 @@ impl<'a> KvView<'a> {
                 return None;
             }
             last = tag;
-            let number = varint::take(&mut behind)?;
+            let number = varint::take_shortest(&mut behind)?;
             if number == 0 {
                 return None;
             }
@@ -167,6 +167,13 @@ mod tests {
         assert_eq!(bytes, [0x0a, 1, b'k']);
         assert_eq!(tombstone_len(b"k"), bytes.len());
         assert_eq!(KvView::parse(&bytes), Some(KvView { key: b"k", ..KvView::default() }));
+    }
+
+    #[test]
+    fn longer_forms_of_a_number_are_refused() {
+        assert!(KvView::parse(&[0x0a, 1, b'k', 0x18, 0x7f]).is_some());
+        assert_eq!(KvView::parse(&[0x0a, 1, b'k', 0x18, 0xff, 0]), None);
+        assert_eq!(KvView::parse(&[0x0a, 0x81, 0, b'k', 0x18, 0x7f]), None);
     }
 
     #[test]
