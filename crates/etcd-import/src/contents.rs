@@ -132,7 +132,8 @@ impl Database {
     fn auth(&self, contents: &mut Contents) -> Result<(), Error> {
         let auth = self.table("auth")?;
         let enabled = auth.get(&b"authEnabled"[..]).is_some_and(|value| value == &[1]);
-        let revision = number(&auth, "auth", "authRevision")?.unwrap_or(1);
+        // etcd makes 1 of 0 at its start, too.
+        let revision = number(&auth, "auth", "authRevision")?.unwrap_or(1).max(1);
         let (mut users, mut roles): (Vec<User>, Vec<Role>) = (Vec::new(), Vec::new());
         self.rows("authUsers", usize::MAX, &mut |_, value| {
             users.push(decode("authUsers", value)?);

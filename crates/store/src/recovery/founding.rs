@@ -139,7 +139,7 @@ impl Founding {
 /// Users and roles as a checkpoint has them.
 ///
 /// # Errors
-/// What no store can have: a name that is no text, or a revision that cannot be counted on from.
+/// What no store can have: a name that is no text, or a revision that is 0 or cannot be counted on from.
 pub fn encode_auth(enabled: bool, revision: u64, users: Vec<User>, roles: Vec<Role>) -> Result<Bytes, &'static str> {
     Ok(AuthState::of(enabled, revision.max(1), users, roles)?.save())
 }

@@ -74,6 +74,10 @@ impl AuthState {
         users: Vec<User>,
         roles: Vec<Role>,
     ) -> Result<AuthState, &'static str> {
+        // Saved without users, it would be taken for a state that nothing has changed yet, whose revision is 1.
+        if revision == 0 {
+            return Err("a revision before the first");
+        }
         if revision > REVISION_MAX {
             return Err("a revision that leaves none for later changes");
         }
@@ -118,9 +122,18 @@ mod tests {
     #[test]
     fn nonsense_is_told_apart() {
         assert_eq!(AuthState::load(&Bytes::from_static(&[0x0a])), Err("a record that does not parse"));
-        let unreadable =
-            Saved { users: vec![User { name: vec![0xff].into(), ..Default::default() }], ..Default::default() };
+        let users = vec![User { name: vec![0xff].into(), ..Default::default() }];
+        let unreadable = Saved { revision: 1, users, ..Default::default() };
         assert_eq!(AuthState::load(&unreadable.encode_to_vec().into()), Err("a name that is no text"));
+    }
+
+    #[test]
+    fn a_revision_before_the_first_is_refused() {
+        // Fields that no version knows, and nothing else.
+        let unknown = Bytes::from_static(&[0xf8, 0xa1, 0x18, 0x1f]);
+        assert_eq!(AuthState::load(&unknown), Err("a revision before the first"));
+        assert_eq!(AuthState::of(true, 0, Vec::new(), Vec::new()), Err("a revision before the first"));
+        assert!(AuthState::of(false, 1, Vec::new(), Vec::new()) == Ok(AuthState::default()));
     }
 
     #[test]

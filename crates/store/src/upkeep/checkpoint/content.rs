@@ -99,7 +99,7 @@ impl Checkpoint {
             return Some("leases of a checkpoint in two places");
         }
         if AuthState::load(&self.auth).is_err() {
-            return Some("users of a checkpoint that do not parse, or whose revision cannot be counted on from");
+            return Some("users of a checkpoint that do not parse, or whose revision no state can have");
         }
         let numbers = [self.applied_index, self.applied_term, self.revision.cast_unsigned()];
         if numbers.iter().any(|&number| number > NUMBER_MAX) {
