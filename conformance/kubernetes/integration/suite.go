@@ -130,12 +130,13 @@ func (s *suite) startsItsOwn(kind harness.Kind, only ...string) outcomes {
 	return s.run(fmt.Sprint(kind, "-started"), s.starts(kind), only)
 }
 
-// isGiven runs tests with the URL of a server.
+// isGiven runs tests with the URL of a server. Two of package apiserver start
+// another one all the same, of the same kind.
 func (s *suite) isGiven(kind harness.Kind, only ...string) outcomes {
 	s.t.Helper()
 	server := harness.Start(s.t, kind, "--quota-backend-bytes=8589934592")
 	defer server.Stop()
-	return s.run(fmt.Sprint(kind, "-given"), []string{"KUBE_INTEGRATION_ETCD_URL=http://" + server.Endpoint()}, only)
+	return s.run(fmt.Sprint(kind, "-given"), append(s.starts(kind), "KUBE_INTEGRATION_ETCD_URL=http://"+server.Endpoint()), only)
 }
 
 // run runs the tests of these names, all if there are none.
