@@ -4,6 +4,7 @@ mod checker;
 mod fake;
 mod model;
 mod parts;
+mod queues;
 mod rooms;
 mod rules;
 #[cfg(feature = "schedules")]

@@ -12,11 +12,11 @@ use super::fake::Fake;
 use crate::test_support::least_time;
 use crate::watch::{Allowance, History, Hub, Options, Scope, WatchStream};
 
-fn open(store: &Arc<Fake>) -> WatchStream {
+pub(super) fn open(store: &Arc<Fake>) -> WatchStream {
     Hub::open(store.clone(), Arc::new(|| {}))
 }
 
-fn on(key: &str) -> WatchCreateRequest {
+pub(super) fn on(key: &str) -> WatchCreateRequest {
     WatchCreateRequest { key: key.as_bytes().to_vec().into(), ..Default::default() }
 }
 
@@ -28,11 +28,11 @@ fn everything() -> WatchCreateRequest {
     WatchCreateRequest { range_end: b"\0".to_vec().into(), ..on("") }
 }
 
-fn next(stream: &mut WatchStream) -> Option<WatchResponse> {
+pub(super) fn next(stream: &mut WatchStream) -> Option<WatchResponse> {
     poll(stream, 1).pop()
 }
 
-fn all(stream: &mut WatchStream) -> Vec<WatchResponse> {
+pub(super) fn all(stream: &mut WatchStream) -> Vec<WatchResponse> {
     std::iter::from_fn(|| next(stream)).collect()
 }
 
@@ -40,7 +40,7 @@ fn revision(response: &WatchResponse) -> i64 {
     response.header.as_ref().map_or(-1, |header| header.revision)
 }
 
-fn mains(response: &WatchResponse) -> Vec<i64> {
+pub(super) fn mains(response: &WatchResponse) -> Vec<i64> {
     response.events.iter().map(|event| event.kv.as_ref().map_or(0, |kv| kv.mod_revision)).collect()
 }
 
@@ -609,183 +609,6 @@ fn registering_while_a_publication_is_under_way() {
     let (headers, next) = watch.join().expect("no panic");
     assert_eq!((headers, next), (vec![3], None), "revision 3 was past when it was created");
     assert_eq!(store.hub().metrics().pending_events(), 0);
-}
-
-#[test]
-fn queues_that_nobody_takes_from_are_given_up_where_all_hold_too_much() {
-    let store = Fake::new(Options { all_queues_events_max: 400, long_queue_events: 50, ..Options::default() });
-    let mut streams: Vec<WatchStream> = (0..12).map(|_| open(&store)).collect();
-    for stream in &mut streams {
-        stream.create(on("a"));
-        assert_eq!(all(stream).len(), 1);
-    }
-    // They stop reading later: that they once did saves them nothing.
-    store.put("a", "x");
-    assert!(streams.iter_mut().all(|stream| all(stream).len() == 1));
-    let (mut last, mut first) = (streams.pop().expect("a stream"), streams.remove(0));
-    let metrics = store.hub().metrics();
-    for put in 0..300 {
-        store.put("a", "x");
-        assert!(metrics.pending_events() <= 1_000, "put {put}: {} wait", metrics.pending_events());
-        assert_eq!((all(&mut first).len(), all(&mut last).len()), (1, 1));
-        store.hub().check_queues();
-    }
-    // No more are given up than have to be: three queues of 300 may stay.
-    assert_eq!(metrics.slow_watchers(), 7);
-    assert_eq!(store.scanned.load(Ordering::SeqCst), 0, "who reads has read nothing from the log");
-    for mut stream in streams {
-        let told: Vec<i64> = all(&mut stream).iter().flat_map(mains).collect();
-        assert_eq!(told, (3..303).collect::<Vec<_>>());
-    }
-    assert_eq!((metrics.slow_watchers(), metrics.pending_events()), (0, 0));
-}
-
-#[test]
-fn a_long_queue_that_gets_nothing_more_is_given_up_before_one_that_is_read() {
-    let store = Fake::new(Options { all_queues_events_max: 400, long_queue_events: 50, ..Options::default() });
-    let (mut quiet, mut reading) = (open(&store), open(&store));
-    quiet.create(on("a"));
-    reading.create(on("b"));
-    assert_eq!((all(&mut quiet).len(), all(&mut reading).len()), (1, 1));
-    store.put("a", "x");
-    assert_eq!(all(&mut quiet).len(), 1);
-    let metrics = store.hub().metrics();
-    let mut burst = || {
-        for _ in 0..60 {
-            store.put("b", "x");
-        }
-        assert!(metrics.pending_events() <= 500);
-        assert_eq!(all(&mut reading).len(), 60);
-    };
-    // Long for a moment: who reads is the first in the line, until the queue is long again.
-    burst();
-    for _ in 0..450 {
-        store.put("a", "x");
-    }
-    assert_eq!(metrics.slow_watchers(), 0);
-    burst();
-    assert_eq!(metrics.slow_watchers(), 1);
-    assert_eq!(store.scanned.load(Ordering::SeqCst), 0, "who reads has read nothing from the log");
-    assert_eq!(all(&mut quiet).iter().flat_map(mains).count(), 450);
-}
-
-#[test]
-fn a_queue_that_was_given_up_can_be_given_up_again() {
-    let store = Fake::new(Options {
-        queue_events_max: 200,
-        all_queues_events_max: 50,
-        long_queue_events: 50,
-        ..Options::default()
-    });
-    let (mut stalled, mut other) = (open(&store), open(&store));
-    stalled.create(WatchCreateRequest { range_end: b"b".to_vec().into(), ..on("a") });
-    other.create(on("b"));
-    assert_eq!((all(&mut stalled).len(), all(&mut other).len()), (1, 1));
-    let metrics = store.hub().metrics();
-    let keys: Vec<String> = (0..100).map(|number| format!("a{number}")).collect();
-    let many: Vec<(&[u8], Option<&[u8]>)> = keys.iter().map(|key| (key.as_bytes(), Some(&b"x"[..]))).collect();
-    let told = |stream: &mut WatchStream| all(stream).iter().flat_map(mains).count();
-    for _ in 0..3 {
-        // Too long by itself while it is in the line, then level again.
-        for _ in 0..140 {
-            store.put("a", "x");
-        }
-        assert_eq!(metrics.slow_watchers(), 0);
-        store.write(&many);
-        assert_eq!(metrics.slow_watchers(), 1);
-        assert_eq!(told(&mut stalled), 240);
-        assert_eq!((metrics.slow_watchers(), metrics.pending_events()), (0, 0));
-        // Long again, and given up for the other one's sake.
-        for _ in 0..100 {
-            store.put("a", "x");
-        }
-        for _ in 0..60 {
-            store.put("b", "x");
-        }
-        assert_eq!((metrics.slow_watchers(), metrics.pending_events()), (1, 60));
-        store.hub().check_queues();
-        assert_eq!((told(&mut stalled), told(&mut other)), (100, 60));
-    }
-}
-
-#[test]
-fn a_long_queue_that_ends_leaves_the_line() {
-    let store = Fake::new(Options { all_queues_events_max: 0, long_queue_events: 50, ..Options::default() });
-    let (mut ending, mut stalled) = (open(&store), open(&store));
-    ending.create(on("a"));
-    stalled.create(on("b"));
-    assert_eq!((all(&mut ending).len(), all(&mut stalled).len()), (1, 1));
-    for _ in 0..60 {
-        store.put("a", "x");
-    }
-    drop(ending);
-    store.hub().check_queues();
-    // The next stream has its number.
-    let mut next = open(&store);
-    next.create(on("c"));
-    assert_eq!(all(&mut next).len(), 1);
-    for _ in 0..101 {
-        store.put("b", "x");
-    }
-    store.hub().check_queues();
-    let metrics = store.hub().metrics();
-    assert_eq!((metrics.slow_watchers(), metrics.pending_events()), (1, 0));
-    assert_eq!(all(&mut stalled).iter().flat_map(mains).count(), 101);
-}
-
-#[test]
-fn one_publication_gives_up_as_many_queues_as_it_has_made_long() {
-    const STREAMS: usize = 3_000;
-    let store = Fake::new(Options { all_queues_events_max: 0, long_queue_events: 2, ..Options::default() });
-    let mut streams: Vec<WatchStream> = (0..STREAMS).map(|_| open(&store)).collect();
-    for stream in &mut streams {
-        stream.create(WatchCreateRequest { range_end: b"b".to_vec().into(), ..on("a") });
-    }
-    let keys: Vec<String> = (0..30).map(|number| format!("a{number}")).collect();
-    store.write(&keys.iter().map(|key| (key.as_bytes(), Some(&b"x"[..]))).collect::<Vec<_>>());
-    let pending = store.hub().metrics().pending_events();
-    assert!(pending <= 2 * STREAMS as i64, "{pending} wait");
-    store.hub().check_queues();
-}
-
-#[test]
-fn a_queue_that_was_long_gives_its_room_back_while_it_is_read() {
-    let store = Fake::new(Options::default());
-    let mut stream = open(&store);
-    stream.create(on("a"));
-    for _ in 0..5_000 {
-        store.put("a", "x");
-    }
-    while store.hub().metrics().pending_events() > 100 {
-        next(&mut stream).expect("a response");
-        store.hub().check_queues();
-    }
-    assert!(store.hub().metrics().pending_events() > 0);
-}
-
-#[test]
-fn what_is_given_up_is_not_freed_in_one_publication() {
-    let store = Fake::new(Options { queue_events_max: 3_000, ..Options::default() });
-    let mut reading = open(&store);
-    reading.create(WatchCreateRequest { range_end: b"c".to_vec().into(), ..on("b") });
-    let mut streams: Vec<WatchStream> = (0..2).map(|_| open(&store)).collect();
-    for stream in &mut streams {
-        stream.create(on("a"));
-        assert_eq!(all(stream).len(), 1);
-    }
-    for _ in 0..3_010 {
-        store.put("a", "x");
-    }
-    // One publication was too much, nine had nothing for the streams, and each has freed some.
-    assert_eq!(store.hub().forgotten(), 6_000 - 10 * 64);
-    store.hub().free_forgotten(4_000);
-    assert_eq!(store.hub().forgotten(), 2_000 - 10 * 64);
-    // A publication frees as many as it hands over.
-    let keys: Vec<String> = (0..1_000).map(|number| format!("b{number}")).collect();
-    store.write(&keys.iter().map(|key| (key.as_bytes(), Some(&b"x"[..]))).collect::<Vec<_>>());
-    assert_eq!(store.hub().forgotten(), 1_000 - 10 * 64);
-    store.hub().free_forgotten(4_000);
-    assert_eq!(store.hub().forgotten(), 0);
 }
 
 #[test]
