@@ -2,8 +2,11 @@ package cluster
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -118,6 +121,45 @@ func TestForceNewCluster(t *testing.T) {
 		t.Errorf("the new member reads %q", got)
 	}
 	cluster.AwaitLevel()
+}
+
+// A member that has not heard yet of the one that was added does not keep that
+// one from joining: the next one is asked. etcd takes the first answer.
+func TestJoinsWhereOneIsBehind(t *testing.T) {
+	t.Parallel()
+	if harness.Subject() == harness.Etcd {
+		t.Skip("etcd takes the first answer")
+	}
+	joining := harness.Prepare(t, harness.Subject(), filepath.Join(t.TempDir(), "data"))
+	joining.Name, joining.InitialState = "joining", "existing"
+	var urls []string
+	for range 2 {
+		url := ""
+		server := httptest.NewServer(http.HandlerFunc(func(answer http.ResponseWriter, request *http.Request) {
+			answer.Header().Set("X-Etcd-Cluster-ID", "7")
+			switch request.URL.Path {
+			case "/version":
+				fmt.Fprint(answer, `{"etcdserver":"3.7.3","etcdcluster":"3.7.0"}`)
+			case "/members":
+				list := fmt.Sprintf(`{"id":1,"peerURLs":[%q],"name":"one"},{"id":2,"peerURLs":[%q],"name":"two"}`, urls[0], urls[1])
+				// They are asked in the order of their URLs.
+				if url == slices.Max(urls) {
+					list += fmt.Sprintf(`,{"id":3,"peerURLs":[%q],"name":""}`, joining.PeerURL())
+				}
+				fmt.Fprintf(answer, "[%s]", list)
+			default:
+				answer.WriteHeader(http.StatusNotFound)
+			}
+		}))
+		defer server.Close()
+		url = server.URL
+		urls = append(urls, url)
+	}
+	joining.InitialCluster = fmt.Sprintf("one=%s,two=%s,joining=%s", urls[0], urls[1], joining.PeerURL())
+	joining.Launch()
+	joining.AwaitLog(t, `"local-member-id":"3"`)
+	joining.AwaitLog(t, "joining a cluster")
+	joining.Kill()
 }
 
 // Starts that must fail say why, and leave no log behind.

@@ -242,7 +242,7 @@ fn join(config: &Config, connector: &Connector, named: &Founders) -> Result<Join
     if config.discovery.is_some() {
         return Err(BootstrapError::DiscoveryOfExisting);
     }
-    let cluster = ask_cluster(connector, &others(&config.name, named))?;
+    let cluster = ask_cluster(connector, &others(&config.name, named), named.len())?;
     let member_id = match_members(config, named, &cluster.members)?;
     let learners = cluster.members.iter().filter(|member| member.is_learner).count();
     if learners > config.max_learners {
@@ -265,7 +265,7 @@ fn join(config: &Config, connector: &Connector, named: &Founders) -> Result<Join
 fn observe(config: &Config, connector: &Connector) -> Result<Observing, BootstrapError> {
     let deadline = Instant::now() + OBSERVED;
     let cluster = loop {
-        match ask_cluster(connector, &config.follow) {
+        match ask_cluster(connector, &config.follow, 1) {
             Err(error) if Instant::now() >= deadline => return Err(error),
             Err(_) => std::thread::sleep(ASK_AGAIN),
             Ok(cluster) => break cluster,
@@ -286,12 +286,21 @@ fn observe(config: &Config, connector: &Connector) -> Result<Observing, Bootstra
     Ok(Observing { id, cluster_id: cluster.id })
 }
 
-/// Asks the cluster who its members are; the first answer counts.
-pub(super) fn ask_cluster(connector: &Connector, urls: &[String]) -> Result<remote::Cluster, BootstrapError> {
-    let mut reasons = Vec::new();
+/// Asks the cluster who its members are. The first answer counts, unless it names fewer than are `expected`: then the member asked may
+/// not have heard of the last one, and the next one of the same cluster is asked.
+fn ask_cluster(connector: &Connector, urls: &[String], expected: usize) -> Result<remote::Cluster, BootstrapError> {
+    let (mut reasons, mut behind) = (Vec::new(), None::<remote::Cluster>);
     for url in urls {
         match remote::members(connector, url, ASK_CLUSTER) {
-            Ok(cluster) => return Ok(cluster),
+            Ok(cluster) => {
+                if behind.as_ref().is_some_and(|first| first.id != cluster.id) {
+                    continue;
+                }
+                if cluster.members.len() >= expected {
+                    return Ok(cluster);
+                }
+                behind.get_or_insert(cluster);
+            }
             Err(error) => {
                 let address = format!("{url}/members");
                 let fields = [("address", (&address).into()), ("error", Value::Shown(&error))];
@@ -300,7 +309,7 @@ pub(super) fn ask_cluster(connector: &Connector, urls: &[String]) -> Result<remo
             }
         }
     }
-    Err(BootstrapError::NoAnswer(reasons.join("; ")))
+    behind.ok_or_else(|| BootstrapError::NoAnswer(reasons.join("; ")))
 }
 
 /// Checks that `named` has the URLs of every member of the cluster. Returns the id of this member in the cluster.
