@@ -51,11 +51,14 @@ pub const STREAM_SEND_BYTES_MAX: usize = 1 << 20;
 /// Responses one watch stream may have queued before its watchers read the log from their cursors instead.
 pub const WATCH_QUEUE_EVENTS_MAX: usize = 8_192;
 /// Events, counted once for each distinct request of a stream, that all watch streams together may have queued, and
-/// [`WATCH_LONG_QUEUE_EVENTS`] for each stream on top: 90 to 300 bytes each. Where there are more, long queues are given up, the one that
-/// has been long for the longest time first.
+/// [`WATCH_SHORT_QUEUES_EVENTS_MAX`] on top. Where there are more, long queues are given up, the one that has been long for the longest
+/// time first. An event takes 100 to 300 bytes, and up to 1 KB where its revision has others.
 pub const WATCH_ALL_QUEUES_EVENTS_MAX: usize = 1 << 20;
-/// Queues of up to this many events are never given up for the sake of others: two strides of the applier.
+/// Queues of up to this many events are short, and never given up for the sake of others: two strides of the applier.
 pub const WATCH_LONG_QUEUE_EVENTS: usize = 128;
+/// Events of all short queues. With more than 8,192 streams a queue is short with fewer events than [`WATCH_LONG_QUEUE_EVENTS`]; from
+/// 33,000 on, a stride that all of them want has some of them read the log.
+pub const WATCH_SHORT_QUEUES_EVENTS_MAX: usize = 1 << 20;
 /// Bytes of events that one watch stream builds before it sends them, with those of one watcher more: many watches of overlapping
 /// ranges must not multiply a large revision in memory.
 pub const WATCH_DELIVERY_BYTES_MAX: usize = 16 << 20;
@@ -78,8 +81,10 @@ pub const CONCURRENT_STREAMS_MAX: u32 = 100_000;
 pub const SNAPSHOTS_MAX: usize = 8;
 /// The largest message sent, as gRPC has it.
 pub const SEND_BYTES_MAX: usize = i32::MAX as usize;
-/// Expired leases whose ends are under way at once: requests that come meanwhile wait for these, some milliseconds.
-pub const LEASE_ENDS_MAX: usize = 500;
+/// Expired leases whose ends are under way at once.
+pub const LEASE_ENDS_MAX: usize = 200;
+/// Those of them that begin at once, every two milliseconds: requests that come meanwhile wait for these.
+pub const LEASE_ENDS_AT_ONCE: usize = 100;
 /// Leases that a new leader lets expire within a second.
 pub const LEASE_EXPIRIES_PER_SECOND_MAX: usize = 20_000;
 /// Leases that a new leader takes over at a time, in about a millisecond: no other work of consensus is done meanwhile.

@@ -13,7 +13,7 @@ const LAGGING_PAUSE: Duration = Duration::from_millis(2);
 const REVOKE_RETRY_MS: u64 = 3_000;
 /// When to look whether more leases may end, if more are due than may end at once: short beside a heartbeat, and long enough for
 /// requests that come in between.
-const REVOKE_PAUSE: Duration = Duration::from_millis(5);
+const REVOKE_PAUSE: Duration = Duration::from_millis(2);
 
 /// What to do about a log whose disk does not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,12 +84,13 @@ impl<C> Replica<C> {
         if !leads_for_sure(&self.raft.status()) && !passes_on {
             return;
         }
-        let ending_max = self.options.lease_ends_max;
+        let (ending_max, at_once) = (self.options.lease_ends_max, self.options.lease_ends_at_once);
         let is_early = shell.makes(Mistake::EndsLeasesEarly);
         let early_ms = if is_early { self.options.heartbeat.as_millis() as u64 } else { 0 };
         let over_ms = now.ms.saturating_add(early_ms);
         let (expired, is_late) = shell.lessor(|lessor, _| {
-            let expired = lessor.expired(over_ms, ending_max, REVOKE_RETRY_MS);
+            let expired =
+                lessor.expired(over_ms, ending_max.min(lessor.ending().saturating_add(at_once)), REVOKE_RETRY_MS);
             (expired, lessor.is_late(over_ms))
         });
         if is_late {

@@ -339,6 +339,11 @@ impl Lessor {
         expired
     }
 
+    /// Leases that were named as expired and have not ended.
+    pub fn ending(&self) -> usize {
+        self.ending
+    }
+
     /// A lease that was named as expired does not end now: another one may.
     pub fn stays(&mut self, id: i64) {
         if let Some(deadline) = self.deadlines.get_mut(&id)

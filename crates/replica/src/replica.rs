@@ -33,6 +33,8 @@ pub struct Options {
     pub reads_max: usize,
     /// Expired leases whose ends are under way at once.
     pub lease_ends_max: usize,
+    /// Expired leases that begin to end at once.
+    pub lease_ends_at_once: usize,
     /// Leases that a new leader lets expire within a second.
     pub lease_expiries_per_second_max: usize,
     /// Leases that a new leader takes over in a turn.

@@ -162,6 +162,7 @@ fn options() -> Options {
         log_sending_bytes_max: 1 << 20,
         reads_max: 10,
         lease_ends_max: 10,
+        lease_ends_at_once: 10,
         lease_expiries_per_second_max: 10,
         lease_takeover_piece_max: PIECE_MAX,
     }

@@ -35,6 +35,7 @@ const TRIM_ENTRIES: u64 = 10;
 const LOG_BYTES_MAX: u64 = 2 << 10;
 /// Expired leases whose ends are under way at once.
 const LEASE_ENDS_MAX: usize = 16;
+const LEASE_ENDS_AT_ONCE: usize = 5;
 /// Leases that a new leader lets end in a second.
 const EXPIRIES_PER_SECOND_MAX: usize = 3;
 /// Leases that a new leader takes over in a turn; few, so that other things happen meanwhile.
@@ -108,6 +109,7 @@ impl Process {
             log_sending_bytes_max: 4 * LOG_BYTES_MAX,
             reads_max: READS_MAX,
             lease_ends_max: LEASE_ENDS_MAX,
+            lease_ends_at_once: LEASE_ENDS_AT_ONCE,
             lease_expiries_per_second_max: EXPIRIES_PER_SECOND_MAX,
             lease_takeover_piece_max: LEASE_TAKEOVER_PIECE_MAX,
         };

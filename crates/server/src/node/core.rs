@@ -40,6 +40,7 @@ impl Core {
             log_sending_bytes_max: limits::LOG_MEMORY_SENDING_BYTES_MAX,
             reads_max: config.queues.of(Class::Read),
             lease_ends_max: limits::LEASE_ENDS_MAX,
+            lease_ends_at_once: limits::LEASE_ENDS_AT_ONCE,
             lease_expiries_per_second_max: limits::LEASE_EXPIRIES_PER_SECOND_MAX,
             lease_takeover_piece_max: limits::LEASE_TAKEOVER_PIECE_MAX,
         };
