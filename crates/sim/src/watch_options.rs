@@ -20,5 +20,6 @@ pub(crate) fn draw(seed: u64) -> store::watch::Options {
         fragment_bytes: one_of([100, 600, 10_000]),
         all_queues_events_max: one_of([20, 1 << 20, 1 << 20]),
         long_queue_events: 2,
+        short_queues_events_max: 6,
     }
 }

@@ -1,6 +1,6 @@
 //! The hub: takes every revision from the applier, finds the watchers of each change, and fills the queues of their streams.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
@@ -8,6 +8,7 @@ use slab::Slab;
 
 use super::block::Hit;
 use super::interest::Interests;
+use super::long_queues::{Bounds, LongQueues};
 use super::matcher::Matcher;
 use super::spec::Spec;
 use super::stream_queue::{Audience, Entry, Item, LiveEvent, LiveRevision, StreamQueue};
@@ -27,8 +28,12 @@ pub type Reader = Box<dyn Fn(Loc) -> Option<Bytes> + Send + Sync>;
 /// Interests added or removed under one hold of the hub's lock, which the applier waits for.
 const REGISTER_STRIDE: usize = 64;
 
-/// Long queues that a publication looks at where all together hold too much, if it did not feed more.
+/// Queues that a publication looks at where all together hold too much, if it did not feed more.
 const LONG_LOOKS: usize = 1024;
+
+/// A stream that wants fewer than one in so many events of a revision gets those by themselves: what it does not want must not be kept
+/// for as long as it does not read.
+const SHARED_EVENTS_MAX: usize = 4;
 
 /// Entries that a publication frees at least, if so many wait for that.
 const FREED_MIN: usize = 64;
@@ -61,7 +66,7 @@ struct QueueSlot {
     queue: Arc<StreamQueue>,
     /// Its queue was given up; until its stream has seen that, nothing is pushed.
     lagging: bool,
-    /// Its place in [`State::long`].
+    /// Its place among the long queues.
     long_since: Option<u64>,
     hits: Vec<Hit>,
     hits_total: usize,
@@ -76,10 +81,7 @@ struct State {
     queues: Slab<QueueSlot>,
     /// Queues for which the publication under way has something; may name one twice.
     fed: Vec<u32>,
-    /// Queues that became long and were not given up, in the order in which they last did. Some are short again.
-    long: BTreeMap<u64, u32>,
-    /// How often a queue became long.
-    long_count: u64,
+    long: LongQueues,
     /// Entries of queues that were given up, to be freed.
     forgotten: VecDeque<VecDeque<Entry>>,
 }
@@ -122,8 +124,7 @@ impl Hub {
                 matcher: Matcher::new(),
                 queues: Slab::new(),
                 fed: Vec::new(),
-                long: BTreeMap::new(),
-                long_count: 0,
+                long: LongQueues::default(),
                 forgotten: VecDeque::new(),
             }),
             reader,
@@ -210,7 +211,7 @@ impl Hub {
             let Some(slot) = queues.get_mut(queue as usize) else { continue };
             let hits = std::mem::take(&mut slot.hits);
             match &revision {
-                Some(revision) => slot.items.push(Item { revision: revision.clone(), hits }),
+                Some(revision) => slot.items.push(Item::of(revision, hits, SHARED_EVENTS_MAX)),
                 None => slot.overflow = Some(main),
             }
         }
@@ -233,8 +234,8 @@ impl Hub {
 
     /// Gives the queues what was collected for them, and returns how many hits that were. Those to wake are called once the lock is free.
     fn hand_over(&self, state: &mut State, wakes: &mut Vec<Arc<StreamQueue>>) -> usize {
-        let State { queues, fed, long, long_count, forgotten, .. } = state;
-        let Options { queue_events_max, long_queue_events, .. } = self.options;
+        let bounds = Bounds::of(state.queues.len(), &self.options);
+        let State { queues, fed, long, forgotten, .. } = state;
         let mut handed = 0usize;
         let looks = fed.len().max(LONG_LOOKS);
         for queue in fed.drain(..) {
@@ -244,20 +245,16 @@ impl Hub {
             if slot.lagging || (overflow.is_none() && slot.items.is_empty()) {
                 continue;
             }
-            let pushed = slot.queue.push(&mut slot.items, overflow, queue_events_max, &self.metrics);
+            let pushed = slot.queue.push(&mut slot.items, overflow, self.options.queue_events_max, &self.metrics);
             if pushed.wake {
                 wakes.push(slot.queue.clone());
             }
-            let becomes_long = pushed.hits_before <= long_queue_events && pushed.hits > long_queue_events;
-            if (becomes_long || pushed.given_up.is_some())
-                && let Some(place) = slot.long_since.take()
-            {
-                long.remove(&place);
+            // One that was short in between begins anew.
+            if pushed.hits_before <= bounds.short || pushed.given_up.is_some() {
+                slot.long_since.take().into_iter().for_each(|place| long.leave(place));
             }
-            if becomes_long {
-                *long_count = long_count.saturating_add(1);
-                long.insert(*long_count, queue);
-                slot.long_since = Some(*long_count);
+            if pushed.hits > bounds.short {
+                slot.long_since.get_or_insert_with(|| long.join(queue));
             }
             if let Some(entries) = pushed.given_up {
                 slot.lagging = true;
@@ -266,26 +263,41 @@ impl Hub {
                 }
             }
         }
-        self.give_up_long(state, looks);
+        self.give_up_long(state, bounds, (looks, handed));
         handed
     }
 
-    /// Where all queues hold too much together, those that are long are given up, the one that has been for the longest time first.
-    fn give_up_long(&self, state: &mut State, looks: usize) {
+    /// Where all queues hold too much together, gives up long ones until they do not. Of the line it looks at `looks` queues, or at as many
+    /// as take with them what was `handed` over.
+    fn give_up_long(&self, state: &mut State, bounds: Bounds, (looks, handed): (usize, usize)) {
         let State { queues, long, forgotten, .. } = state;
-        let Options { all_queues_events_max, long_queue_events, .. } = self.options;
-        let bound = all_queues_events_max.saturating_add(long_queue_events.saturating_mul(queues.len()));
-        for _ in 0..looks {
-            if usize::try_from(self.metrics.pending_events()).unwrap_or(0) <= bound {
+        let pending = || usize::try_from(self.metrics.pending_events()).unwrap_or(0);
+        let numbers = queues.capacity();
+        let mut give_up = |queue: u32, was_in_line: bool| {
+            let Some(slot) = queues.get_mut(queue as usize) else { return };
+            if was_in_line {
+                slot.long_since = None;
+            } else if slot.long_since.is_some() {
                 return;
             }
-            let Some((_, queue)) = long.pop_first() else { return };
-            let Some(slot) = queues.get_mut(queue as usize) else { continue };
-            slot.long_since = None;
-            if let Some(entries) = slot.queue.give_up(long_queue_events, &self.metrics) {
+            if let Some(entries) = slot.queue.give_up(bounds.short, &self.metrics) {
                 slot.lagging = true;
                 forgotten.push_back(entries);
             }
+        };
+        let (mut looked, before) = (0usize, pending());
+        while pending() > bounds.all
+            && (looked < looks || before.saturating_sub(pending()) < handed)
+            && let Some(queue) = long.next()
+        {
+            looked = looked.saturating_add(1);
+            give_up(queue, true);
+        }
+        for _ in 0..LONG_LOOKS.min(numbers) {
+            if pending() <= bounds.all {
+                return;
+            }
+            give_up(long.sweep(numbers), false);
         }
     }
 
@@ -315,7 +327,7 @@ impl Hub {
         let mut state = self.lock();
         let slot = state.queues.remove(queue as usize);
         if let Some(place) = slot.long_since {
-            state.long.remove(&place);
+            state.long.leave(place);
         }
         drop(state);
         slot.queue.close(&self.metrics);
@@ -326,18 +338,16 @@ impl Hub {
     #[cfg(test)]
     pub(super) fn check_queues(&self) {
         let state = self.lock();
-        for (&place, &queue) in &state.long {
+        for (place, queue) in state.long.iter() {
             let slot = state.queues.get(queue as usize).expect("a queue in the line");
             assert_eq!((slot.long_since, slot.lagging), (Some(place), false));
         }
         let placed = state.queues.iter().filter(|(_, slot)| slot.long_since.is_some()).count();
-        assert_eq!(placed, state.long.len());
+        assert_eq!(placed, state.long.iter().len());
+        let short = Bounds::of(state.queues.len(), &self.options).short;
         for (_, slot) in state.queues.iter() {
             let (hits, entries, room) = slot.queue.sizes();
-            assert!(
-                hits <= self.options.long_queue_events || slot.long_since.is_some(),
-                "a long queue is not in the line"
-            );
+            assert!(hits <= short || slot.long_since.is_some(), "a long queue is not in the line");
             assert!(room <= entries.max(128) * 8, "room for {room} with {entries} entries");
         }
     }

@@ -6,7 +6,7 @@
 //! - [`spec`], [`watchers`], [`interest`]: what a watcher asked for, the stream's watchers, and those that asked for the same.
 //! - [`allowance`]: how many watches a client and a member may have.
 //! - [`hub`]: where the applier publishes revisions; matches them ([`matcher`], [`span_tree`], [`items`]) and pushes references.
-//! - [`stream_queue`]: the bounded queue between the hub and one stream.
+//! - [`stream_queue`], [`long_queues`]: the bounded queue between the hub and one stream, and the bound for all of them.
 //! - [`cohort`], [`catch_up`], [`finds`]: watchers that read the log at their own pace, one bounded read for them, and what it finds.
 //! - [`block`], [`chunks`], [`outbox`], [`batch`]: events as bytes, encoded once for all watchers that get them.
 //! - [`room`]: memory for events, asked for before they are built.
@@ -16,7 +16,7 @@
 //! readers see everything: the applier holds the hub's lock from before it makes a revision visible until it has pushed it. A watcher
 //! registers under the hub's lock at level `X`. The hub pushes what comes after `X`; the watcher reads up to `X` from the log first, and
 //! its `min_rev` of `X + 1` drops what it might meet twice. A stream whose queue is given up loses it and keeps a revision to
-//! resume from: a stalled reader costs a cursor, and no event is lost. `docs/design/watch-hub.md` has the whole idea.
+//! resume from, and no event is lost. `docs/design/watch-hub.md` has the whole idea.
 
 mod allowance;
 mod batch;
@@ -30,6 +30,7 @@ mod history;
 mod hub;
 mod interest;
 mod items;
+mod long_queues;
 mod matcher;
 mod metrics;
 mod options;

@@ -7,11 +7,14 @@ use api::limits;
 pub struct Options {
     /// Events one stream may have queued before its watchers read the log instead.
     pub queue_events_max: usize,
-    /// Events all streams together may have queued, and `long_queue_events` for each of them on top, before long queues are given up,
-    /// the one that has been long for the longest time first.
+    /// Events all streams together may have queued, and what short queues hold on top, before long queues are given up, the one that has
+    /// been long for the longest time first.
     pub all_queues_events_max: usize,
     /// A queue with more events than this is a long one.
     pub long_queue_events: usize,
+    /// Events of all short queues together. With more streams than this has room for, a queue is long with fewer events than
+    /// `long_queue_events`, but not with one.
+    pub short_queues_events_max: usize,
     /// Matching revisions that one catch-up response covers at most.
     pub catch_up_revisions_max: i64,
     /// A catch-up read ends with the revision that passes this many bytes of events, counted once per distinct request.
@@ -36,6 +39,7 @@ impl Default for Options {
             queue_events_max: limits::WATCH_QUEUE_EVENTS_MAX,
             all_queues_events_max: limits::WATCH_ALL_QUEUES_EVENTS_MAX,
             long_queue_events: limits::WATCH_LONG_QUEUE_EVENTS,
+            short_queues_events_max: limits::WATCH_SHORT_QUEUES_EVENTS_MAX,
             catch_up_revisions_max: limits::WATCH_CATCH_UP_REVISIONS_MAX,
             catch_up_bytes_max: 512 * 1024,
             delivery_bytes_max: limits::WATCH_DELIVERY_BYTES_MAX,

@@ -11,19 +11,22 @@ use super::{Kind, Metrics, Wake};
 use crate::mistake::Mistake;
 use crate::sync::{Mutex, MutexGuard};
 
-/// Entries a stream takes at a time: what it holds while its client does not read.
-const TAKE_ENTRIES_MAX: usize = 64;
+/// Entries, and hits but for those of the last one, that a stream takes at a time: what it holds while its client does not read.
+const TAKE_MAX: usize = 64;
+/// From so many entries on, a progress answer replaces one that no event has come after.
+const PROGRESS_ENTRIES: usize = 64;
 /// A queue with more room than this gives it back once it is empty, and what it does not need while it is read.
 const IDLE_ROOM_ENTRIES_MAX: usize = 256;
 
 /// A changed key with its bytes; they belong to the log's mapping, not to us.
+#[derive(Clone)]
 pub(super) struct LiveEvent {
     pub(super) kind: Kind,
     pub(super) stored: Bytes,
     pub(super) prev: Option<Bytes>,
 }
 
-/// The events of one revision that anybody wanted, shared by all streams.
+/// The events of one revision that anybody wanted, shared by streams; or those that one stream wanted.
 pub(super) struct LiveRevision {
     pub(super) main: i64,
     pub(super) events: Vec<LiveEvent>,
@@ -33,6 +36,27 @@ pub(super) struct LiveRevision {
 pub(super) struct Item {
     pub(super) revision: Arc<LiveRevision>,
     pub(super) hits: Vec<Hit>,
+}
+
+impl Item {
+    /// What `hits`, in the order of the events, are to their stream. It shares the revision's events if it wants one in `shared_max` of them.
+    pub(super) fn of(revision: &Arc<LiveRevision>, mut hits: Vec<Hit>, shared_max: usize) -> Item {
+        if hits.len().saturating_mul(shared_max) >= revision.events.len() {
+            return Item { revision: revision.clone(), hits };
+        }
+        let mut events = Vec::with_capacity(hits.len());
+        let mut last = None;
+        for (_, at) in &mut hits {
+            if last != Some(*at) {
+                last = Some(*at);
+                events.extend(revision.events.get(*at as usize).cloned());
+            }
+            *at = events.len().saturating_sub(1) as u32;
+        }
+        events.shrink_to_fit();
+        hits.shrink_to_fit();
+        Item { revision: Arc::new(LiveRevision { main: revision.main, events }), hits }
+    }
 }
 
 /// What a progress answer is for.
@@ -162,10 +186,24 @@ impl StreamQueue {
         (state.hits, state.queue.len(), state.queue.capacity())
     }
 
-    /// Queues a progress entry after what is there.
+    /// Queues a progress entry after what is there. One for the same audience that no event has come after is taken out: that of watchers
+    /// always (those named there and not here were sent something since, or have ended), that of the stream where it does not keep up, since
+    /// clients may ask as often as they like.
     pub(super) fn push_progress(&self, level: i64, audience: Audience) {
         let mut state = self.lock();
         if state.lag_from.is_none() {
+            let is_full = state.queue.len() >= PROGRESS_ENTRIES;
+            let is_same = |entry: &Entry| match (entry, &audience) {
+                (Entry::Progress(_, Audience::Stream), Audience::Stream) => is_full,
+                (Entry::Progress(_, Audience::Watchers(_)), Audience::Watchers(_)) => true,
+                _ => false,
+            };
+            let mut trailing = state.queue.iter().rev().take_while(|entry| entry.revision().is_none());
+            // Not replaced where it is: what comes after it may tell of an earlier level.
+            if let Some(from_back) = trailing.position(is_same) {
+                let at = state.queue.len().saturating_sub(1).saturating_sub(from_back);
+                state.queue.remove(at);
+            }
             if Mistake::ProgressBeforeEvents.is_planted() {
                 state.queue.push_front(Entry::Progress(level, audience));
             } else {
@@ -191,13 +229,17 @@ impl StreamQueue {
             }
             return Taken::Empty;
         }
-        let count = state.queue.len().min(TAKE_ENTRIES_MAX);
-        let mut hits = 0;
-        into.extend(state.queue.drain(..count).inspect(|entry| {
-            if let Entry::Revision(item) = entry {
-                hits = item.hits.len().saturating_add(hits);
+        let (mut taken, mut hits) = (0usize, 0usize);
+        while taken < TAKE_MAX
+            && hits < TAKE_MAX
+            && let Some(entry) = state.queue.pop_front()
+        {
+            taken = taken.saturating_add(1);
+            if let Entry::Revision(item) = &entry {
+                hits = hits.saturating_add(item.hits.len());
             }
-        }));
+            into.push_back(entry);
+        }
         state.hits = state.hits.saturating_sub(hits);
         let room_needed = state.queue.len().saturating_mul(2).max(IDLE_ROOM_ENTRIES_MAX);
         if state.queue.capacity() / 2 > room_needed {

@@ -58,6 +58,7 @@ fn options() -> impl Strategy<Value = Options> {
                 queue_events_max,
                 all_queues_events_max,
                 long_queue_events: 2,
+                short_queues_events_max: all_queues_events_max / 2,
                 catch_up_revisions_max,
                 catch_up_bytes_max,
                 poll_records_max,

@@ -1,12 +1,22 @@
 //! Queues that are long, and what happens where all of them hold too much.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use api::etcdserverpb::WatchCreateRequest;
 
 use super::fake::Fake;
 use super::rules::{all, mains, next, on, open};
-use crate::watch::{History, Options, WatchStream};
+use crate::watch::stream_queue::{Item, LiveEvent, LiveRevision};
+use crate::watch::{History, Kind, Options, WatchStream};
+
+/// A stream with a watch.
+fn created(store: &Arc<Fake>, key: &str) -> WatchStream {
+    let mut stream = open(store);
+    stream.create(on(key));
+    assert_eq!(all(&mut stream).len(), 1);
+    stream
+}
 
 #[test]
 fn queues_that_nobody_takes_from_are_given_up_where_all_hold_too_much() {
@@ -183,4 +193,134 @@ fn what_is_given_up_is_not_freed_in_one_publication() {
     assert_eq!(store.hub().forgotten(), 1_000 - 10 * 64);
     store.hub().free_forgotten(4_000);
     assert_eq!(store.hub().forgotten(), 0);
+}
+
+#[test]
+fn with_more_streams_each_keeps_less() {
+    let store = Fake::new(Options {
+        all_queues_events_max: 0,
+        long_queue_events: 50,
+        short_queues_events_max: 400,
+        ..Options::default()
+    });
+    let mut first: Vec<WatchStream> = (0..8).map(|_| created(&store, "a")).collect();
+    for _ in 0..50 {
+        store.put("a", "x");
+    }
+    let metrics = store.hub().metrics();
+    assert_eq!((metrics.slow_watchers(), metrics.pending_events()), (0, 400));
+    let others: Vec<WatchStream> = (0..392).map(|_| created(&store, "b")).collect();
+    assert_eq!((metrics.slow_watchers(), metrics.pending_events()), (0, 400));
+    // One event each is short; for those with 50 nothing more comes, and yet they are found.
+    store.put("b", "x");
+    assert_eq!((metrics.slow_watchers(), metrics.pending_events()), (8, 392));
+    assert!(first.iter_mut().all(|stream| all(stream).iter().flat_map(mains).count() == 50));
+    drop(others);
+    assert_eq!((metrics.slow_watchers(), metrics.pending_events()), (0, 0));
+}
+
+#[test]
+fn one_publication_gives_up_as_much_as_it_has_queued() {
+    let store = Fake::new(Options { all_queues_events_max: 1_600, long_queue_events: 1, ..Options::default() });
+    // As many in the line as a publication looks at, with little each, before one with much.
+    let streams: Vec<WatchStream> = (0..1_500)
+        .map(|_| {
+            let mut stream = open(&store);
+            stream.create(on("a"));
+            assert_eq!(all(&mut stream).len(), 1);
+            stream
+        })
+        .collect();
+    store.put("a", "x");
+    store.put("a", "x");
+    let mut other = open(&store);
+    other.create(WatchCreateRequest { range_end: b"c".to_vec().into(), ..on("b") });
+    assert_eq!(all(&mut other).len(), 1);
+    let keys: Vec<String> = (0..3_500).map(|number| format!("b{number}")).collect();
+    store.write(&keys.iter().map(|key| (key.as_bytes(), Some(&b"x"[..]))).collect::<Vec<_>>());
+    let pending = store.hub().metrics().pending_events();
+    assert!(pending <= 3_101, "{pending} wait");
+    store.hub().check_queues();
+    drop(streams);
+    assert_eq!(all(&mut other).iter().flat_map(mains).count(), 3_500);
+}
+
+#[test]
+fn progress_that_is_asked_for_again_and_again_takes_one_place() {
+    let store = Fake::new(Options::default());
+    let mut stream = open(&store);
+    stream.create(on("a"));
+    assert_eq!(all(&mut stream).len(), 1);
+    for _ in 0..3 {
+        store.put("a", "x");
+        (0..1_000).for_each(|_| stream.progress());
+    }
+    let told = all(&mut stream);
+    assert!(told.len() <= 70, "{} responses", told.len());
+    // The last one comes after all events.
+    assert_eq!(told.iter().flat_map(mains).collect::<Vec<_>>(), [2, 3, 4]);
+    let last = told.last().expect("a response");
+    assert_eq!((last.watch_id, last.header.as_ref().expect("a header").revision), (-1, 4));
+}
+
+#[test]
+fn progress_never_goes_back() {
+    let store = Fake::new(Options::default());
+    let mut stream = open(&store);
+    stream.create(WatchCreateRequest { progress_notify: true, ..on("a") });
+    assert_eq!(all(&mut stream).len(), 1);
+    stream.periodic_progress();
+    stream.progress();
+    store.put("b", "x");
+    stream.periodic_progress();
+    let levels: Vec<(i64, i64)> = all(&mut stream)
+        .iter()
+        .map(|response| (response.watch_id, response.header.as_ref().expect("a header").revision))
+        .collect();
+    assert!(levels.is_sorted_by_key(|(_, level)| *level), "{levels:?}");
+    assert_eq!(levels.len(), 2, "{levels:?}");
+}
+
+#[test]
+fn a_stream_that_wants_little_of_a_revision_keeps_little_of_it() {
+    let event = |number: usize| LiveEvent { kind: Kind::Put, stored: vec![number as u8].into(), prev: None };
+    let revision = Arc::new(LiveRevision { main: 7, events: (0..100).map(event).collect() });
+    let Item { revision: own, hits } = Item::of(&revision, vec![(1, 4), (2, 4), (1, 50), (3, 99)], 4);
+    let stored: Vec<u8> = own.events.iter().map(|event| event.stored[0]).collect();
+    assert_eq!((own.main, stored), (7, vec![4, 50, 99]));
+    assert_eq!(hits, [(1, 0), (2, 0), (1, 1), (3, 2)]);
+    let quarter: Vec<(u32, u32)> = (0..25).map(|number| (1, number * 4)).collect();
+    let Item { revision: shared, hits } = Item::of(&revision, quarter.clone(), 4);
+    assert!(Arc::ptr_eq(&shared, &revision));
+    assert_eq!(hits, quarter);
+}
+
+#[test]
+fn queues_in_the_line_are_not_swept() {
+    let store = Fake::new(Options {
+        all_queues_events_max: 4_000,
+        long_queue_events: 3,
+        short_queues_events_max: 12_000,
+        ..Options::default()
+    });
+    // Those with the smaller numbers are behind the others in the line.
+    let behind: Vec<WatchStream> = (0..2_000).map(|_| created(&store, "b")).collect();
+    let before: Vec<WatchStream> = (0..2_000).map(|_| created(&store, "a")).collect();
+    for key in ["a", "a", "a", "a", "b", "b", "b", "b"] {
+        store.put(key, "x");
+    }
+    let metrics = store.hub().metrics();
+    assert_eq!((metrics.slow_watchers(), metrics.pending_events()), (0, 16_000));
+    // Now it is too much by more than the part of the line that one publication looks at.
+    let others: Vec<WatchStream> = (0..3_000).map(|_| created(&store, "c")).collect();
+    let mut one = created(&store, "d");
+    store.put("d", "x");
+    store.hub().check_queues();
+    assert_eq!(metrics.pending_events(), 16_001 - 1_024 * 4);
+    store.put("d", "x");
+    store.hub().check_queues();
+    assert!(metrics.pending_events() <= 11_001);
+    assert_eq!(all(&mut one).len(), 2);
+    drop((behind, before, others));
+    assert_eq!((metrics.slow_watchers(), metrics.pending_events()), (0, 0));
 }

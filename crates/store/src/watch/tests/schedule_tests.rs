@@ -85,7 +85,8 @@ fn streams_and_a_publisher() {
     let store = Fake::new(Options {
         queue_events_max: 2 + roll(4) as usize,
         all_queues_events_max: [3, 1 << 20][roll(2) as usize],
-        long_queue_events: roll(2) as usize,
+        long_queue_events: roll(3) as usize,
+        short_queues_events_max: 2,
         catch_up_revisions_max: 2,
         poll_records_max: 3,
         join_gap_revisions: roll(3) as i64,

@@ -86,6 +86,7 @@ fn readers_and_a_publisher() {
         queue_events_max: 64,
         all_queues_events_max: 150,
         long_queue_events: 5,
+        short_queues_events_max: 20,
         catch_up_revisions_max: 20,
         poll_records_max: 50,
         join_gap_revisions: 10,
