@@ -34,7 +34,7 @@ pub(crate) use guard::{CatchUp, Handler, Opens, Request};
 pub(crate) use hashing::HashError;
 pub(crate) use jwt::OptionsError;
 #[cfg(feature = "test-support")]
-pub use jwt::{TokenHolder, Tokens as JsonWebTokens};
+pub use jwt::{JsonWebTokens, TokenHolder};
 pub(crate) use login::{hand_over, log_in};
 pub(crate) use permitted::Permitted;
 pub(crate) use rules::Rule;

@@ -141,7 +141,7 @@ impl Founding {
 /// # Errors
 /// What no store can have: a name that is no text, or a revision that is 0 or cannot be counted on from.
 pub fn encode_auth(enabled: bool, revision: u64, users: Vec<User>, roles: Vec<Role>) -> Result<Bytes, &'static str> {
-    Ok(AuthState::of(enabled, revision.max(1), users, roles)?.save())
+    Ok(AuthState::of(enabled, revision, users, roles)?.save())
 }
 
 #[cfg(test)]

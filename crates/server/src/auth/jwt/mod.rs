@@ -14,7 +14,7 @@ mod probe;
 
 pub(crate) use options::{OptionsError, split};
 #[cfg(feature = "test-support")]
-pub use probe::{Holder as TokenHolder, Tokens};
+pub use probe::{JsonWebTokens, TokenHolder};
 
 use crate::system::file_stamp::{Stamp, stamps};
 use api::Error;
