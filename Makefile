@@ -142,6 +142,10 @@ packages:
 repeat-build:
 	packaging/repeat
 
+# The program for arm64 is built and tried: locks, shares, watches and histories, TLS, members that join, by QEMU where the machine is another. On amd64 it needs Debian's gcc-aarch64-linux-gnu, libc6-dev-arm64-cross and qemu-user-static.
+arm64:
+	packaging/arm64
+
 # The Helm chart is linted and rendered by the genuine helm, which is built once in minutes. UPDATE_DOCS=1 writes the plain manifests of deploy/kubernetes.
 chart:
 	cd conformance && CHART=1 $(TOLD) go test -count=1 -timeout 20m -run 'Chart|Founding|Schema|Manifests' ./chart
