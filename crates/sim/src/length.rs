@@ -33,6 +33,12 @@ impl World {
             && self.env.history.model().compactions() > 0
     }
 
+    /// Further time until the next fault: a long run that has had its faults would never end if they left no time for an election.
+    pub(crate) fn rest_between_faults_us(&self) -> u64 {
+        let has_enough = self.env.options.long && self.faults.begun >= self.env.plan.faults;
+        if has_enough { 4 * self.env.plan.election_ticks as u64 * self.env.plan.tick_us } else { 0 }
+    }
+
     /// Starts of processes after the first of each.
     pub(crate) fn restarts(&self) -> u64 {
         self.hosts.iter().map(|host| host.boots.saturating_sub(1)).sum()

@@ -164,7 +164,7 @@ impl World {
             }
             Event::Fault => {
                 if !self.finale.has_begun() {
-                    let delay_us = self.env.between(self.env.plan.fault_gap_us);
+                    let delay_us = self.env.between(self.env.plan.fault_gap_us) + self.rest_between_faults_us();
                     self.env.after(delay_us, Event::Fault);
                     self.fault();
                     self.begin_finale_if_done();
