@@ -1,30 +1,57 @@
 //! How much memory the process takes and may take, and how it is given back.
 
+use std::ffi::CStr;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
+use std::ptr::null_mut;
 
 /// Where control groups are mounted, of version 2 and of version 1.
 const GROUPS: &str = "/sys/fs/cgroup";
 const MEMORY_GROUPS: &str = "/sys/fs/cgroup/memory";
 
-/// From this size on a piece of memory goes back to the system as soon as it is not used any more.
-#[cfg(target_env = "gnu")]
-const RETURNED_BYTES_MIN: libc::c_int = 256 << 10;
+/// The allocator of the programs, and of the tests of what they are made of (`docs/adr/0017-allocator.md`).
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// Has large pieces of memory go back to the system at once. Without this glibc keeps what a burst of large requests took, up to its
-/// peak: a limit that the service manager or the container sets would count it as used.
-pub fn return_large_memory() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: no pointers are passed. It fails only for a value out of range, which changes nothing.
-    let _ = unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, RETURNED_BYTES_MIN) };
+/// Freed memory that nothing needs for so long goes back to the system.
+const DECAY_MS: libc::ssize_t = 1_000;
+
+/// Has freed memory go back to the system soon, also where nothing asks for memory any more. Without this the process keeps what a burst of
+/// requests took for as long as it is idle, and a limit that the service manager or the container sets counts it as used. To be called before
+/// the program starts its threads.
+pub fn return_memory_soon() {
+    for name in [c"arenas.dirty_decay_ms", c"arena.0.dirty_decay_ms"] {
+        set(name, DECAY_MS);
+    }
+    set(c"background_thread", true);
 }
 
-/// Gives memory that was freed back to the system. Until it is done, which can take as long as a second for gigabytes, other threads may
-/// wait for memory.
+/// Gives all memory that was freed back to the system.
 pub fn return_freed_memory() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: no pointers are passed.
-    let _ = unsafe { libc::malloc_trim(0) };
+    // The name of all arenas together.
+    const PURGE: &CStr = c"arena.4096.purge";
+    // SAFETY: the name ends with a zero, and nothing is read or written.
+    let _ = unsafe { tikv_jemalloc_sys::mallctl(PURGE.as_ptr(), null_mut(), null_mut(), null_mut(), 0) };
+}
+
+/// Memory that the allocator has given out, in bytes.
+pub fn allocated_bytes() -> u64 {
+    // The figures are those of the last epoch.
+    set(c"epoch", 1_u64);
+    let (mut bytes, mut len) = (0_usize, size_of::<usize>());
+    // SAFETY: the name ends with a zero; no more than `len` bytes are written to `bytes`.
+    let code = unsafe {
+        tikv_jemalloc_sys::mallctl(c"stats.allocated".as_ptr(), (&raw mut bytes).cast(), &raw mut len, null_mut(), 0)
+    };
+    if code == 0 { bytes as u64 } else { 0 }
+}
+
+/// Sets a parameter of the allocator. One that it does not know, or a value of another size than its own, changes nothing.
+fn set<T>(name: &CStr, mut value: T) {
+    // SAFETY: the name ends with a zero; no more than the value is read.
+    let _ = unsafe {
+        tikv_jemalloc_sys::mallctl(name.as_ptr(), null_mut(), null_mut(), (&raw mut value).cast(), size_of::<T>())
+    };
 }
 
 /// The memory of the process that belongs to no file, swapped out or not, in bytes: what the system cannot take back. 0 if the system
@@ -101,17 +128,36 @@ mod tests {
         assert_eq!(files("nothing of the kind"), [""; 0]);
     }
 
+    /// One test for all that counts, since each would find what the others take; what the rest take is little.
     #[test]
-    fn the_process_has_memory_and_a_limit() {
+    fn the_process_has_memory_and_a_limit_and_gives_it_back() {
         let limit = memory_limit_bytes().expect("a limit");
-        let before = anonymous_bytes();
+        let (before, given_out) = (anonymous_bytes(), allocated_bytes());
         assert!(before > 0 && before < limit, "{before} of {limit}");
-        let held = vec![1_u8; 64 << 20];
+        let held: Vec<Vec<u8>> = (0..1_024).map(|_| vec![1; 64 << 10]).collect();
         let with = anonymous_bytes();
         assert!(with >= before + (60 << 20), "{before}, then {with}");
+        assert!(
+            given_out > 0 && allocated_bytes() >= given_out + (60 << 20),
+            "{given_out}, then {}",
+            allocated_bytes()
+        );
         drop(held);
         return_freed_memory();
         assert!(anonymous_bytes() < with - (32 << 20));
+        assert!(allocated_bytes() < given_out + (32 << 20));
+    }
+
+    #[test]
+    fn the_allocator_takes_its_parameters() {
+        return_memory_soon();
+        let (mut decay, mut len): (libc::ssize_t, usize) = (0, size_of::<libc::ssize_t>());
+        // SAFETY: the name ends with a zero; no more than `len` bytes are written to `decay`.
+        let code = unsafe {
+            let to = (&raw mut decay).cast();
+            tikv_jemalloc_sys::mallctl(c"arenas.dirty_decay_ms".as_ptr(), to, &raw mut len, null_mut(), 0)
+        };
+        assert_eq!((code, decay), (0, DECAY_MS));
     }
 
     #[test]

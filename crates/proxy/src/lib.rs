@@ -104,7 +104,7 @@ fn start(parsed: &Parsed) -> i32 {
 fn serve(settings: &Settings) -> Result<(), StartError> {
     host::end_at_signals();
     host::raise_open_files();
-    host::return_large_memory();
+    host::return_memory_soon();
     if settings.security.skips_verification {
         logging::warn(
             "--insecure-skip-tls-verify was given: members are believed whoever they are; only for tests",

@@ -226,6 +226,7 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
         );
     }
     system::raise_open_files();
+    host::return_memory_soon();
     if config.memory_lock {
         system::lock_memory()?;
     }

@@ -49,15 +49,7 @@ pub(crate) fn memory() -> Memory {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let mut pages = text.split(' ').map(|word| word.parse::<u64>().unwrap_or(0) * page_bytes);
     let (virtual_bytes, resident_bytes) = (pages.next().unwrap_or(0), pages.next().unwrap_or(0));
-    #[cfg(target_env = "gnu")]
-    let allocated_bytes = {
-        // SAFETY: no pointers are passed.
-        let info = unsafe { libc::mallinfo2() };
-        (info.uordblks + info.hblkhd) as u64
-    };
-    #[cfg(not(target_env = "gnu"))]
-    let allocated_bytes = 0;
-    Memory { virtual_bytes, resident_bytes, allocated_bytes }
+    Memory { virtual_bytes, resident_bytes, allocated_bytes: host::allocated_bytes() }
 }
 
 /// Starts a child that is asked to end when this process dies, and that Ctrl-C in the terminal does not reach by itself.
