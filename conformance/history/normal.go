@@ -15,6 +15,10 @@ import (
 // seconds.
 const ttlSlack = 600
 
+// ttlAdded is what a new leader adds to each lease: an election timeout, in
+// seconds. Within the first millisecond nothing of it may have passed.
+const ttlAdded = 1
+
 // normalize brings what etcd leaves open in an answer into one form.
 func normalize(request, response proto.Message) {
 	switch response := response.(type) {
@@ -30,7 +34,7 @@ func normalize(request, response proto.Message) {
 		if response == nil {
 			return
 		}
-		if passed := response.GrantedTTL - response.TTL; passed >= 0 && passed < ttlSlack {
+		if passed := response.GrantedTTL - response.TTL; passed >= -ttlAdded && passed < ttlSlack {
 			response.TTL = response.GrantedTTL
 		}
 		sort.Slice(response.Keys, func(i, j int) bool { return bytes.Compare(response.Keys[i], response.Keys[j]) < 0 })
