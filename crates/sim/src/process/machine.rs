@@ -117,7 +117,8 @@ impl Machine {
         let tokens_from = applier.applied_index();
         let tokens_ttl = if env.plan.extras.tokens_expire { TOKENS_SHORT } else { TOKENS_LONG };
         let entries = Settings::of(&env.plan, host).checkpoint_entries;
-        let pace = CheckpointPace { entries, gap: Duration::ZERO, age_max: Duration::MAX };
+        let at_once = Duration::ZERO;
+        let pace = CheckpointPace { entries, gap: at_once, many: u64::MAX, gap_many: at_once, age_max: Duration::MAX };
         let in_place_entries_max = if env.plan.apply_us == 0 { replica::APPLY_IN_PLACE_ENTRIES_MAX } else { 0 };
         let machine = Machine {
             host,
