@@ -7,6 +7,7 @@ use disk::{Disk, KnownFiles, ReapError, Reaper};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::Thread;
 
 /// Freed segments that wait to be reused, at most, however many a release frees.
 pub(crate) const RECYCLED_MAX: usize = 8;
@@ -45,6 +46,8 @@ struct State {
     wanted: usize,
     preparing: bool,
     names_given: u64,
+    /// The slow thread, if it wants to be woken.
+    preparer: Option<Thread>,
 }
 
 impl Spare {
@@ -88,6 +91,11 @@ impl Spare {
         found.into_iter().for_each(|path| self.shared.reaper.retire_found(path));
     }
 
+    /// Has this thread unparked whenever the log begins a segment: it then prepares the next one, and looks at what is left of the disk.
+    pub fn wake_preparer(&self, thread: Thread) {
+        self.state().preparer = Some(thread);
+    }
+
     /// True when [`Spare::prepare`] has something to do.
     pub fn needed(&self) -> bool {
         let state = self.state();
@@ -126,6 +134,9 @@ impl Spare {
         let Shared { disk, segment_bytes, reaper, .. } = &*self.shared;
         loop {
             let mut state = self.state();
+            if let Some(preparer) = &state.preparer {
+                preparer.unpark();
+            }
             if let Some(ready) = state.ready.take() {
                 return Ok(ready);
             }

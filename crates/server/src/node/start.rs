@@ -480,6 +480,8 @@ fn spread(id: u64) -> u64 {
 /// Keeps the next segment of both logs ready, so that no write waits for space to be allocated, and has the commit index of an idle
 /// member written.
 fn prepare_spares(node: &Arc<Node>, log: &wal::Spare, store: &store::log::Spare) {
+    // Small segments are full within a few milliseconds.
+    log.wake_preparer(std::thread::current());
     while !node.stopping.load(Ordering::Relaxed) {
         let prepared = log
             .prepare()
@@ -501,7 +503,7 @@ fn prepare_spares(node: &Arc<Node>, log: &wal::Spare, store: &store::log::Spare)
             logging::warn("cannot prepare a log segment", &[("error", (&error).into())]);
             std::thread::sleep(Duration::from_secs(1));
         }
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::park_timeout(Duration::from_millis(20));
     }
 }
 
