@@ -1,6 +1,6 @@
 # The image of the released tar files, built by Docker: docker build -t cairn .
 FROM rust:1.95-slim AS build
-RUN apt-get update && apt-get install -y --no-install-recommends binutils ca-certificates gcc libc6-dev python3
+RUN apt-get update && apt-get install -y --no-install-recommends binutils ca-certificates gcc libc6-dev make python3
 WORKDIR /src
 COPY . .
 RUN packaging/build "$(dpkg --print-architecture)" /cairn \
