@@ -15,12 +15,9 @@ import (
 // seconds.
 const ttlSlack = 600
 
-// ttlAdded is what a new leader adds to each lease: an election timeout, in
-// seconds. Within the first millisecond nothing of it may have passed.
-const ttlAdded = 1
-
-// normalize brings what etcd leaves open in an answer into one form.
-func normalize(request, response proto.Message) {
+// normalize brings what etcd leaves open in an answer into one form. ttlAdded is
+// how many seconds more than granted a lease may have left.
+func normalize(request, response proto.Message, ttlAdded int64) {
 	switch response := response.(type) {
 	case *pb.RangeResponse:
 		if request, ok := request.(*pb.RangeRequest); ok && response != nil {

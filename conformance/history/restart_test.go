@@ -29,6 +29,7 @@ func TestRestarts(t *testing.T) {
 		}
 		server.Run()
 		run.subject = newStubs(server.Conn())
+		run.ttlAdded = 1 // An election timeout, as in etcd.
 		api := server.Client()
 		for range 10 {
 			openWatch(t, api, store, requests.Watch()).close(t, store)

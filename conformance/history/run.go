@@ -26,7 +26,10 @@ type comparison struct {
 	reference, subject target
 	// asSeen turns an answer of the reference into what the subject's client
 	// shows of it.
-	asSeen      func(proto.Message, error) (proto.Message, error)
+	asSeen func(proto.Message, error) (proto.Message, error)
+	// ttlAdded is what a new leader has added to the subject's leases, in
+	// seconds: in the first millisecond nothing of it has passed.
+	ttlAdded    int64
 	count       int
 	differences int
 }
@@ -46,8 +49,8 @@ func (c *comparison) ask(request proto.Message) {
 	if stream, ok := request.(workload.Stream); ok {
 		plain = stream.RangeRequest
 	}
-	normalize(plain, want)
-	normalize(plain, got)
+	normalize(plain, want, 0)
+	normalize(plain, got, c.ttlAdded)
 	difference := harness.Diff(want, wantErr, got, gotErr)
 	if difference == "" {
 		return
