@@ -356,9 +356,14 @@ impl Hub {
         if self.progress.is_asked && now_ms.saturating_sub(self.progress.since_ms) >= PROGRESS_PATIENCE_MS {
             // A watch that seemed to begin in the future, to a member that lagged behind, may not any more.
             if *self.lanes.of(Lane::Future) > 0 {
-                let reached = |feed: &Feed| feed.lane == Lane::Future && feed.position <= self.header.revision;
-                let due: Vec<FeedId> =
-                    self.feeds.iter().filter(|(_, feed)| reached(feed)).map(|(number, _)| *number).collect();
+                let future = || self.feeds.iter().filter(|(_, feed)| feed.lane == Lane::Future);
+                let mut due: Vec<FeedId> =
+                    future().filter(|(_, feed)| feed.position <= self.header.revision).map(|(id, _)| *id).collect();
+                if due.is_empty() && *self.lanes.of(Lane::Main) == 0 {
+                    // A stream without a watch is told no progress: the first to begin finds out how far the member is.
+                    let created = future().filter(|(_, feed)| feed.is_created);
+                    due.extend(created.min_by_key(|(_, feed)| feed.position).map(|(id, _)| *id));
+                }
                 due.into_iter().for_each(|number| self.change_lane(number, Lane::Main));
             }
             self.ask_progress();
