@@ -31,7 +31,7 @@ test:
 
 # What CI does not run, one stage after the other, and to the end although one fails: SEEDS=n (100,000) fresh ones of the simulator, else as each target has it. docs/ci.md has what each needs.
 nightly:
-	@SEEDS=$(or $(SEEDS),100000) FROM=$(or $(FROM),$$(date +%s)000000) .ci/stages --keep-going tools deny alerts backup-s3 chart packages migrate-earlier sim planted damage lying-disk schedules fuzz takeover kubernetes kubernetes-storage ecosystem robustness robustness-mixed published-tools published-proxy published-release published-full
+	@SEEDS=$(or $(SEEDS),100000) FROM=$(or $(FROM),$$(date +%s)000000) .ci/stages --keep-going tools deny alerts backup-s3 chart packages migrate-earlier sim planted damage model lying-disk schedules fuzz takeover kubernetes kubernetes-storage ecosystem robustness robustness-mixed published-tools published-proxy published-release published-full
 
 # What the tests need beside compilers and interpreters; installs it on Debian, as root.
 tools:
@@ -86,6 +86,10 @@ planted:
 # CUTS=n (20,000) power cuts of the log and of the store, and FLIPS=n (1,048,576) flipped bytes of each of log, segments and checkpoints, one at a time: half an hour. Says what it counted.
 damage:
 	CUTS=$(or $(CUTS),20000) FLIPS=$(or $(FLIPS),1048576) $(CARGO) test --locked -p cairn-wal -p cairn-store --lib --test power --test damage -- --nocapture what_was_committed_survives nothing_that_a_checkpoint_covers as_many_flipped_bytes
+
+# One long history of a store against its model: OPERATIONS=n (10,000,000), with compactions, checkpoints, restarts and power cuts. SEED=n: from that one.
+model:
+	OPERATIONS=$(or $(OPERATIONS),10000000) $(CARGO) test --locked -p cairn-store --test contract long_model -- --nocapture
 
 # Hand-overs between threads under many schedules: SCHEDULES=n (5,000) random ones and as many by PCT for each test, from SEED=n on.
 schedules:

@@ -7,6 +7,7 @@ mod concurrency;
 mod depth;
 mod full_disk;
 mod housekeeping;
+mod long_model;
 mod model;
 mod power_cut;
 mod rules;
