@@ -27,6 +27,8 @@ const RECENT_BYTES_MAX: usize = 32 << 20;
 const CLIENT_WATCHES_MAX: usize = api::limits::CONNECTION_WATCHES_MAX as usize;
 /// A member that has not told its progress for so long is asked again: it does not answer while a watch of the stream lags behind.
 const PROGRESS_PATIENCE_MS: u64 = 100;
+/// How often the time until the next watch is moved for it doubles: up to 3.2 s.
+const MOVES_DOUBLED: u32 = 5;
 
 /// What a hub wants done, in this order.
 #[derive(Debug)]
@@ -107,6 +109,9 @@ struct Progress {
     /// When the member was asked.
     since_ms: u64,
     is_asked: bool,
+    /// How often in a row a watch was moved to the main stream to find out how far the member is, and when the next one may be.
+    moves: u32,
+    moves_at_ms: u64,
 }
 
 /// The watches of all clients that have the same credentials.
@@ -354,13 +359,23 @@ impl Hub {
     pub(crate) fn tick(&mut self, now_ms: u64) {
         self.now_ms = now_ms;
         if self.progress.is_asked && now_ms.saturating_sub(self.progress.since_ms) >= PROGRESS_PATIENCE_MS {
+            let is_main_empty = *self.lanes.of(Lane::Main) == 0;
+            if is_main_empty && self.progress.asked.is_empty() && self.progress.waiting.is_empty() {
+                // Those that asked have gone, and there is nothing to join.
+                self.progress.is_asked = false;
+                return;
+            }
             // A watch that seemed to begin in the future, to a member that lagged behind, may not any more.
-            if *self.lanes.of(Lane::Future) > 0 {
+            if *self.lanes.of(Lane::Future) > 0 && *self.is_up.of(Lane::Main) {
                 let future = || self.feeds.iter().filter(|(_, feed)| feed.lane == Lane::Future);
                 let mut due: Vec<FeedId> =
                     future().filter(|(_, feed)| feed.position <= self.header.revision).map(|(id, _)| *id).collect();
-                if due.is_empty() && *self.lanes.of(Lane::Main) == 0 {
-                    // A stream without a watch is told no progress: the first to begin finds out how far the member is.
+                if due.is_empty() && is_main_empty && now_ms >= self.progress.moves_at_ms {
+                    // A stream without a watch is told no progress: the first to begin finds out how far the member is. It may begin in
+                    // years, so this is done less and less often.
+                    let pause = PROGRESS_PATIENCE_MS << self.progress.moves.min(MOVES_DOUBLED);
+                    self.progress.moves = self.progress.moves.saturating_add(1);
+                    self.progress.moves_at_ms = now_ms.saturating_add(pause);
                     let created = future().filter(|(_, feed)| feed.is_created);
                     due.extend(created.min_by_key(|(_, feed)| feed.position).map(|(id, _)| *id));
                 }

@@ -651,13 +651,25 @@ fn a_quiet_watch_that_began_in_the_future_has_progress_on_its_own() {
     }
     answered(&mut hub, &history, &mut streams, 0);
     hub.progress(1);
-    let early = answered(&mut hub, &history, &mut streams, 1_000);
-    assert!(early.is_empty(), "a member tells nothing before watches begin: {early:?}");
+    for minute in 1..10 {
+        let early = answered(&mut hub, &history, &mut streams, minute * 60_000);
+        assert!(early.is_empty(), "a member tells nothing before watches begin: {early:?}");
+    }
+    let asked = streams[1].watches.keys().max().copied();
+    assert!(asked.is_some_and(|asked| asked < 30), "{asked:?} watches were asked for in ten minutes");
     history.revision = 20;
-    let told = answered(&mut hub, &history, &mut streams, 2_000);
+    let told = answered(&mut hub, &history, &mut streams, 600_000);
     let told: Vec<i64> = told.iter().filter_map(|response| Some(response.header.as_ref()?.revision)).collect();
     assert_eq!(told, [20]);
     assert!(streams[1].watches.values().map(|(request, _)| &request.key[..]).eq([b"c"]), "{:?}", streams[1].watches);
+    // Of the client that asks, and of one that never does.
+    hub.open(2);
+    hub.create(2, WatchCreateRequest { key: "d".into(), start_revision: 1 << 40, ..WatchCreateRequest::default() });
+    hub.cancel(1, 1);
+    hub.progress(1);
+    hub.close(1);
+    answered(&mut hub, &history, &mut streams, 700_000);
+    assert!(!hub.is_waiting(), "members are asked for a client that has gone");
 }
 
 /// What comes is not given to a client that has stalled: its watches are behind the members.

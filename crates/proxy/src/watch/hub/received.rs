@@ -168,7 +168,7 @@ impl Hub {
         for number in quiet {
             self.change_lane(number, Lane::Main);
         }
-        self.progress.is_asked = false;
+        (self.progress.is_asked, self.progress.moves) = (false, 0);
         for client in std::mem::take(&mut self.progress.asked) {
             if self.awaits_feed(client, header.revision) {
                 self.progress.waiting.insert(client);
@@ -188,9 +188,10 @@ impl Hub {
     /// Whether a feed has still to be made, or a member to create it on the main stream, for a watch of a client that is not as far as
     /// `revision`: its progress comes behind that.
     fn awaits_feed(&self, id: ClientId, revision: i64) -> bool {
-        let Some(client) = self.clients.get(&id).filter(|_| !Mistake::TellsProgressEarly.is_planted()) else {
+        if Mistake::TellsProgressEarly.is_planted() {
             return false;
-        };
+        }
+        let Some(client) = self.clients.get(&id) else { return false };
         let awaits = |feed: &Feed| feed.lane == Lane::Main && !feed.is_created && feed.position < revision;
         let waits = |watch: &Watch| match watch.feed.and_then(|feed| self.feeds.get(&feed)) {
             Some(feed) => awaits(feed),
