@@ -5,7 +5,9 @@
 mod support;
 
 use disk::Disk;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
 use support::{SMALL, at, dir, fill, indexes, names_with, new_log};
 use wal::{Error, Wal};
 
@@ -105,6 +107,29 @@ fn spares_are_bounded_and_become_fewer_when_less_is_written() {
     }
     assert_eq!(counts, [7, 6, 5, 4, 3, 2, 1, 1, 1, 1]);
     assert_eq!(disk.list(dir()).unwrap().len(), wal.segments() + 1);
+}
+
+#[test]
+#[allow(clippy::disallowed_methods, reason = "a thread is what is woken")]
+fn each_segment_that_begins_wakes_the_thread_that_prepares_the_next() {
+    let (_, mut wal) = new_log(SMALL);
+    let (woken, wakes) = mpsc::channel();
+    let preparer = thread::spawn(move || {
+        loop {
+            thread::park();
+            if woken.send(()).is_err() {
+                return;
+            }
+        }
+    });
+    wal.spare().wake_preparer(preparer.thread().clone());
+    for segments in wal.segments() + 1..wal.segments() + 5 {
+        fill(&mut wal, segments);
+        wakes.recv_timeout(Duration::from_secs(60)).unwrap();
+    }
+    drop(wakes);
+    preparer.thread().unpark();
+    preparer.join().unwrap();
 }
 
 #[test]
