@@ -167,7 +167,7 @@ func TestDiskFull(t *testing.T) {
 	}
 	for line := range strings.Lines(server.Log()) {
 		if strings.Contains(strings.ToLower(line), "no space left on device") {
-			t.Errorf("a write failed: %s", line)
+			t.Fatalf("a write failed: %s", line)
 		}
 	}
 }

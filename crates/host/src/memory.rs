@@ -1,6 +1,6 @@
 //! How much memory the process takes and may take, and how it is given back.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::ptr::null_mut;
@@ -9,7 +9,9 @@ use std::ptr::null_mut;
 const GROUPS: &str = "/sys/fs/cgroup";
 const MEMORY_GROUPS: &str = "/sys/fs/cgroup/memory";
 
-/// The allocator of the programs, and of the tests of what they are made of (`docs/adr/0017-allocator.md`).
+/// The allocator of the programs, and of the tests of what they are made of (`docs/adr/0017-allocator.md`). Under a fuzzer that of the address
+/// sanitizer finds what is used wrongly.
+#[cfg(not(fuzzing))]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
@@ -17,18 +19,29 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 const DECAY_MS: libc::ssize_t = 1_000;
 
 /// Has freed memory go back to the system soon, also where nothing asks for memory any more. Without this the process keeps what a burst of
-/// requests took for as long as it is idle, and a limit that the service manager or the container sets counts it as used. To be called before
-/// the program starts its threads.
-pub fn return_memory_soon() {
-    for name in [c"arenas.dirty_decay_ms", c"arena.0.dirty_decay_ms"] {
-        set(name, DECAY_MS);
+/// requests took for as long as it is idle, and a limit that the service manager or the container sets counts it as used. False if the
+/// allocator cannot have the thread that does so.
+#[must_use]
+pub fn return_memory_soon() -> bool {
+    let mut is_soon = set(c"arenas.dirty_decay_ms", DECAY_MS);
+    // Those of the threads that run already.
+    for arena in 0..get::<libc::c_uint>(c"arenas.narenas").unwrap_or(0) {
+        if let Ok(name) = CString::new(format!("arena.{arena}.dirty_decay_ms")) {
+            // Arenas that no thread has yet refuse it, and begin with that of all.
+            set(&name, DECAY_MS);
+        }
     }
-    set(c"background_thread", true);
+    is_soon &= set(c"background_thread", true);
+    if !is_soon {
+        // Else threads would leave to it what nobody does then.
+        set(c"background_thread", false);
+    }
+    is_soon
 }
 
-/// Gives all memory that was freed back to the system.
+/// Gives memory that was freed back to the system: whole pages, without what threads keep at hand.
 pub fn return_freed_memory() {
-    // The name of all arenas together.
+    // 4096 stands for all arenas (`MALLCTL_ARENAS_ALL`).
     const PURGE: &CStr = c"arena.4096.purge";
     // SAFETY: the name ends with a zero, and nothing is read or written.
     let _ = unsafe { tikv_jemalloc_sys::mallctl(PURGE.as_ptr(), null_mut(), null_mut(), null_mut(), 0) };
@@ -38,20 +51,25 @@ pub fn return_freed_memory() {
 pub fn allocated_bytes() -> u64 {
     // The figures are those of the last epoch.
     set(c"epoch", 1_u64);
-    let (mut bytes, mut len) = (0_usize, size_of::<usize>());
-    // SAFETY: the name ends with a zero; no more than `len` bytes are written to `bytes`.
-    let code = unsafe {
-        tikv_jemalloc_sys::mallctl(c"stats.allocated".as_ptr(), (&raw mut bytes).cast(), &raw mut len, null_mut(), 0)
-    };
-    if code == 0 { bytes as u64 } else { 0 }
+    get::<usize>(c"stats.allocated").unwrap_or(0) as u64
 }
 
-/// Sets a parameter of the allocator. One that it does not know, or a value of another size than its own, changes nothing.
-fn set<T>(name: &CStr, mut value: T) {
+/// A number that the allocator has under a name; `None` if it has none of this size.
+fn get<T: Default>(name: &CStr) -> Option<T> {
+    let (mut value, mut len) = (T::default(), size_of::<T>());
+    // SAFETY: the name ends with a zero; no more than `len` bytes are written to `value`.
+    let code =
+        unsafe { tikv_jemalloc_sys::mallctl(name.as_ptr(), (&raw mut value).cast(), &raw mut len, null_mut(), 0) };
+    (code == 0).then_some(value)
+}
+
+/// Sets a parameter of the allocator. One that it does not know, or a value of another size than its own, changes nothing: false.
+fn set<T>(name: &CStr, mut value: T) -> bool {
     // SAFETY: the name ends with a zero; no more than the value is read.
-    let _ = unsafe {
+    let code = unsafe {
         tikv_jemalloc_sys::mallctl(name.as_ptr(), null_mut(), null_mut(), (&raw mut value).cast(), size_of::<T>())
     };
+    code == 0
 }
 
 /// The memory of the process that belongs to no file, swapped out or not, in bytes: what the system cannot take back. 0 if the system
@@ -150,14 +168,19 @@ mod tests {
 
     #[test]
     fn the_allocator_takes_its_parameters() {
-        return_memory_soon();
-        let (mut decay, mut len): (libc::ssize_t, usize) = (0, size_of::<libc::ssize_t>());
-        // SAFETY: the name ends with a zero; no more than `len` bytes are written to `decay`.
-        let code = unsafe {
-            let to = (&raw mut decay).cast();
-            tikv_jemalloc_sys::mallctl(c"arenas.dirty_decay_ms".as_ptr(), to, &raw mut len, null_mut(), 0)
-        };
-        assert_eq!((code, decay), (0, DECAY_MS));
+        // This thread and the one that waits for it have arenas already.
+        assert!(return_memory_soon());
+        assert_eq!(get(c"arenas.dirty_decay_ms"), Some(DECAY_MS));
+        let own: libc::c_uint = get(c"thread.arena").expect("an arena");
+        for arena in [0, own] {
+            let name = CString::new(format!("arena.{arena}.dirty_decay_ms")).expect("a name");
+            assert_eq!(get(&name), Some(DECAY_MS), "arena {arena}");
+        }
+        assert_eq!(get(c"background_thread"), Some(true));
+        set(c"epoch", 1_u64);
+        let threads: usize = get(c"stats.background_thread.num_threads").expect("a number");
+        assert!(threads > 0, "a thread that gives memory back");
+        assert!(!set(c"no.such.name", 1_u64) && !set(c"background_thread", 1_u64));
     }
 
     #[test]

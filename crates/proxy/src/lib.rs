@@ -104,7 +104,9 @@ fn start(parsed: &Parsed) -> i32 {
 fn serve(settings: &Settings) -> Result<(), StartError> {
     host::end_at_signals();
     host::raise_open_files();
-    host::return_memory_soon();
+    if !host::return_memory_soon() {
+        logging::warn("freed memory goes back to the system late: the allocator has no thread for it", &[]);
+    }
     if settings.security.skips_verification {
         logging::warn(
             "--insecure-skip-tls-verify was given: members are believed whoever they are; only for tests",

@@ -81,6 +81,9 @@ fn serve(settings: &Settings) -> Result<std::convert::Infallible, StartError> {
     let targets = endpoints::find(settings)?;
     endpoints::check(&targets, &settings.listen)?;
     host::raise_open_files();
+    if !host::return_memory_soon() {
+        logging::warn("freed memory goes back to the system late: the allocator has no thread for it", &[]);
+    }
     let listener =
         bind(&settings.listen).map_err(|error| StartError::Listen { address: settings.listen.clone(), error })?;
     let addresses: Vec<String> = targets.iter().map(ToString::to_string).collect();

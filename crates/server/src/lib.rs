@@ -226,7 +226,9 @@ fn serve(config: Config, signals: system::Signals) -> Result<(), Box<dyn std::er
         );
     }
     system::raise_open_files();
-    host::return_memory_soon();
+    if !host::return_memory_soon() {
+        logging::warn("freed memory goes back to the system late: the allocator has no thread for it", &[]);
+    }
     if config.memory_lock {
         system::lock_memory()?;
     }
