@@ -2,7 +2,6 @@ package audit
 
 import (
 	"context"
-	"maps"
 	"testing"
 	"time"
 
@@ -15,9 +14,9 @@ import (
 // once nothing is broken any more.
 const healMax = 2 * time.Minute
 
-// Agreed waits until all members are at the same revision, and returns the
-// history they share, as value to revision. It is an error if they differ.
-func Agreed(t testing.TB, cluster *harness.Cluster, clients []*clientv3.Client) map[string]int64 {
+// Agree waits until all members are at the same revision, and gives the history
+// what each has up to there. It is an error if their hashes differ.
+func (h *History) Agree(t testing.TB, cluster *harness.Cluster, clients []*clientv3.Client) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), healMax)
 	defer cancel()
@@ -30,30 +29,30 @@ func Agreed(t testing.TB, cluster *harness.Cluster, clients []*clientv3.Client) 
 		}
 		last = response.Header.Revision
 	}
-	var first map[string]int64
+	var watches []Watch
 	var hash uint32
 	for number, client := range clients {
 		// A linearizable read makes the member level with the last write.
 		if _, err := client.Get(ctx, "level"); err != nil {
 			t.Fatalf("member %d: %v", number, err)
 		}
-		history := readHistory(t, ctx, client, last)
+		watches = append(watches, Everything(t, client, firstRevision, last))
 		answer, err := client.HashKV(ctx, cluster.Members[number].Endpoint(), last)
 		if err != nil {
 			t.Fatalf("member %d: hash: %v", number, err)
 		}
 		if number == 0 {
-			first, hash = history, answer.Hash
+			hash = answer.Hash
 		}
 		if answer.Hash != hash {
 			t.Errorf("member %d has the hash %x at revision %d, member 0 has %x", number, answer.Hash, last, hash)
 		}
-		if !maps.Equal(first, history) {
-			t.Errorf("members 0 and %d have different histories of %d and %d writes", number, len(first), len(history))
-		}
 	}
-	return first
+	h.End(firstRevision, last, watches...)
 }
+
+// firstRevision is that of the first write to an empty store.
+const firstRevision = 2
 
 func untilAnswered(ctx context.Context, client *clientv3.Client) (*clientv3.PutResponse, error) {
 	for {
@@ -67,30 +66,38 @@ func untilAnswered(ctx context.Context, client *clientv3.Client) (*clientv3.PutR
 	}
 }
 
-// readHistory reads every write up to a revision from one member.
-func readHistory(t testing.TB, ctx context.Context, client *clientv3.Client, last int64) map[string]int64 {
+// Everything is what a fresh watch of all keys is told of some revisions.
+func Everything(t testing.TB, client *clientv3.Client, first, last int64) Watch {
 	t.Helper()
-	ctx, cancel := context.WithCancel(ctx)
+	watch := Watch{First: first}
+	if last < first {
+		return watch
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
-	took := map[string]int64{}
-	for response := range client.Watch(ctx, "", clientv3.WithPrefix(), clientv3.WithRev(1)) {
+	for response := range client.Watch(ctx, "\x00", clientv3.WithFromKey(), clientv3.WithRev(first)) {
 		if err := response.Err(); err != nil {
-			t.Fatal(err)
+			t.Fatalf("watch from revision %d: %v", first, err)
 		}
-		for _, event := range response.Events {
-			value := string(event.Kv.Value)
-			if value == "REVOKE" {
-				continue // A lease key of proxies, which never ends a history.
+		for _, event := range Events(response) {
+			if event.Revision > last {
+				return watch
 			}
-			if earlier, twice := took[value]; twice && value != "" {
-				t.Errorf("`%s` took effect twice, at %d and %d", value, earlier, event.Kv.ModRevision)
-			}
-			took[value] = event.Kv.ModRevision
-			if event.Kv.ModRevision >= last {
-				return took
-			}
+			watch.Events = append(watch.Events, event)
+		}
+		if n := len(watch.Events); n > 0 && watch.Events[n-1].Revision == last && response.Header.Revision >= last {
+			return watch
 		}
 	}
-	t.Fatalf("the history ends before revision %d", last)
-	return nil
+	t.Fatalf("watch from revision %d ended before revision %d, after %d events", first, last, len(watch.Events))
+	return watch
+}
+
+// Events are those of a message of a watch.
+func Events(response clientv3.WatchResponse) (found []Event) {
+	for _, event := range response.Events {
+		change := Write{Key: string(event.Kv.Key), Value: string(event.Kv.Value), Deleted: event.Type == clientv3.EventTypeDelete}
+		found = append(found, Event{Revision: event.Kv.ModRevision, Write: change})
+	}
+	return found
 }

@@ -11,6 +11,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
+// Keys is what the keys of a load begin with.
+const Keys = "key/"
+
 const (
 	writerCount = 16
 	keyCount    = 32
@@ -21,9 +24,9 @@ const (
 // Load is clients that put and get until they are stopped. Each has one
 // of the given `clients`, so that whoever was cut off is asked too.
 type Load struct {
-	record *Record
-	cancel context.CancelFunc
-	ended  sync.WaitGroup
+	history *History
+	cancel  context.CancelFunc
+	ended   sync.WaitGroup
 }
 
 // Mix is what clients ask for.
@@ -41,23 +44,26 @@ type Mix struct {
 
 // StartLoad starts the writers, spread over the clients, with a pause
 // between requests that keeps the history small enough to check.
-func StartLoad(clients []*clientv3.Client, record *Record, pause time.Duration) *Load {
-	return StartMix(clients, record, pause, Mix{PutsOneIn: 2, Keys: keyCount})
+func StartLoad(clients []*clientv3.Client, history *History, pause time.Duration) *Load {
+	return StartMix(clients, history, pause, Mix{PutsOneIn: 2, Keys: keyCount})
 }
 
 // StartMix is StartLoad with another mix.
-func StartMix(clients []*clientv3.Client, record *Record, pause time.Duration, mix Mix) *Load {
+func StartMix(clients []*clientv3.Client, history *History, pause time.Duration, mix Mix) *Load {
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &Load{record: record, cancel: cancel}
+	l := &Load{history: history, cancel: cancel}
 	for writer := range writerCount {
 		l.ended.Go(func() {
 			random := rand.New(rand.NewPCG(uint64(writer), 1))
 			for sequence := 0; ctx.Err() == nil; sequence++ {
 				place := writer % len(clients)
-				l.once(ctx, clients[place], operation{
-					client: writer, key: fmt.Sprintf("key/%02d", random.IntN(mix.Keys)),
-					value: fmt.Sprintf("%d/%d", writer, sequence), put: random.IntN(mix.PutsOneIn) == 0,
-				}, mix.Transactions, slices.Contains(mix.Unjudged, place))
+				next, key := Operation{Client: writer}, fmt.Sprintf("%s%02d", Keys, random.IntN(mix.Keys))
+				if random.IntN(mix.PutsOneIn) == 0 {
+					next.Writes = []Write{{Key: key, Value: fmt.Sprintf("%d/%d", writer, sequence)}}
+				} else {
+					next.Read = &Read{Key: key}
+				}
+				l.once(ctx, clients[place], next, mix.Transactions, slices.Contains(mix.Unjudged, place))
 				time.Sleep(pause)
 			}
 		})
@@ -72,49 +78,43 @@ func (l *Load) Stop() {
 }
 
 // once sends one request. A put's value is written by nobody else.
-func (l *Load) once(ctx context.Context, client *clientv3.Client, next operation, byTransaction, unjudged bool) {
+func (l *Load) once(ctx context.Context, client *clientv3.Client, next Operation, byTransaction, unjudged bool) {
 	ctx, cancel := context.WithTimeout(ctx, requestMax)
 	defer cancel()
-	known := l.record.highest()
-	next.called = l.record.Now()
-	if next.put {
-		revision, err := put(ctx, client, next, byTransaction)
-		next.returned = l.record.Now()
+	l.history.Call(&next)
+	if next.Read == nil {
+		revision, err := put(ctx, client, next.Writes[0], byTransaction)
 		if err != nil {
-			l.record.lose(next)
+			l.history.Lose(next)
 			return
 		}
-		next.revision = revision
-		// A put must come after what was acknowledged before it.
-		l.record.add(next, known+1, revision)
+		l.history.Answer(next, revision)
 		return
 	}
-	response, err := client.Get(ctx, next.key)
-	next.returned = l.record.Now()
+	response, err := client.Get(ctx, next.Read.Key)
 	if err != nil {
-		l.record.lose(next)
+		l.history.Lose(next)
 		return
 	}
 	if unjudged {
 		return
 	}
-	next.value = ""
 	for _, kv := range response.Kvs {
-		next.value, next.revision = string(kv.Value), kv.ModRevision
+		next.Read.Value, next.Read.Revision = string(kv.Value), kv.ModRevision
 	}
-	l.record.add(next, known, response.Header.Revision)
+	l.history.Answer(next, response.Header.Revision)
 }
 
 // put puts a key, and returns the revision of that.
-func put(ctx context.Context, client *clientv3.Client, next operation, byTransaction bool) (int64, error) {
+func put(ctx context.Context, client *clientv3.Client, next Write, byTransaction bool) (int64, error) {
 	if byTransaction {
-		response, err := client.Txn(ctx).Then(clientv3.OpPut(next.key, next.value)).Commit()
+		response, err := client.Txn(ctx).Then(clientv3.OpPut(next.Key, next.Value)).Commit()
 		if err != nil {
 			return 0, err
 		}
 		return response.Header.Revision, nil
 	}
-	response, err := client.Put(ctx, next.key, next.value)
+	response, err := client.Put(ctx, next.Key, next.Value)
 	if err != nil {
 		return 0, err
 	}

@@ -31,8 +31,8 @@ func TestStorm(t *testing.T) {
 	for _, server := range everybody {
 		clients = append(clients, server.Client())
 	}
-	record := audit.NewRecord()
-	load := audit.StartLoad(clients, record, 10*time.Millisecond)
+	history := audit.New(audit.Keys)
+	load := audit.StartLoad(clients, history, 10*time.Millisecond)
 	defer load.Stop()
 	random := rand.New(rand.NewPCG(7, 7))
 	kills := 0
@@ -51,10 +51,11 @@ func TestStorm(t *testing.T) {
 	}
 	load.Stop()
 
-	record.Check(t, audit.Agreed(t, &harness.Cluster{Members: everybody}, clients))
+	history.Agree(t, &harness.Cluster{Members: everybody}, clients)
+	history.Check(t)
 	hashes(t, everybody...)
-	t.Logf("%d operations, %d without an answer, %d kills", record.Since(0), record.Failures, kills)
-	if record.Since(0) < 100 {
+	t.Logf("%d operations, %d without an answer, %d kills", history.Since(0), history.Failures, kills)
+	if history.Since(0) < 100 {
 		t.Error("hardly anybody was answered")
 	}
 }

@@ -119,34 +119,35 @@ func newScene(t *testing.T) *scene {
 
 func (f fault) run(t *testing.T) {
 	s := newScene(t)
-	record := audit.NewRecord()
-	load := audit.StartLoad(s.clients, record, 10*time.Millisecond)
+	history := audit.New(audit.Keys)
+	load := audit.StartLoad(s.clients, history, 10*time.Millisecond)
 	defer load.Stop()
 	time.Sleep(time.Second)
-	quiet := answered(record, 0)
+	quiet := answered(history, 0)
 	if quiet == 0 {
 		t.Fatal("nobody was answered before anything was broken")
 	}
-	broken := record.Now()
+	broken := history.Now()
 	mend := f.inject(s)
 	time.Sleep(f.lasts)
 	// On a busy machine the fault lasts until somebody is answered all the same.
-	during := record.Since(broken)
+	during := history.Since(broken)
 	if !f.outage {
-		during = answered(record, broken)
+		during = answered(history, broken)
 	}
-	lasted := record.Now() - broken
+	lasted := history.Now() - broken
 	mend()
-	mended := record.Now()
+	mended := history.Now()
 	time.Sleep(3 * time.Second)
-	after := answered(record, mended)
+	after := answered(history, mended)
 	load.Stop()
 
 	if during == 0 && !f.outage {
 		t.Errorf("nobody was answered in the %v of the fault", lasted)
 	}
-	record.Check(t, audit.Agreed(t, s.cluster, s.clients))
-	t.Logf("answered: %d before, %d in %v of the fault, %d after; %d without an answer", quiet, during, lasted, after, record.Failures)
+	history.Agree(t, s.cluster, s.clients)
+	history.Check(t)
+	t.Logf("answered: %d before, %d in %v of the fault, %d after; %d without an answer", quiet, during, lasted, after, history.Failures)
 	if after == 0 {
 		t.Errorf("nobody was answered in %v after all was mended", answeredMax)
 	}
@@ -157,14 +158,14 @@ func (f fault) run(t *testing.T) {
 const answeredMax = time.Minute
 
 // answered is how many answers have come since a moment; it waits for the first.
-func answered(record *audit.Record, moment time.Duration) int {
-	return atLeast(record, moment, 1)
+func answered(history *audit.History, moment time.Duration) int {
+	return atLeast(history, moment, 1)
 }
 
 // atLeast is answered that waits for so many.
-func atLeast(record *audit.Record, moment time.Duration, count int) int {
-	for end := time.Now().Add(answeredMax); record.Since(moment) < count && time.Now().Before(end); {
+func atLeast(history *audit.History, moment time.Duration, count int) int {
+	for end := time.Now().Add(answeredMax); history.Since(moment) < count && time.Now().Before(end); {
 		time.Sleep(20 * time.Millisecond)
 	}
-	return record.Since(moment)
+	return history.Since(moment)
 }

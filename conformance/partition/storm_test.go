@@ -18,8 +18,8 @@ func TestStorm(t *testing.T) {
 	requirePrivilege(t)
 	random := rand.New(rand.NewPCG(harness.Seed(t), 1))
 	s := newScene(t)
-	record := audit.NewRecord()
-	load := audit.StartLoad(s.clients, record, 10*time.Millisecond)
+	history := audit.New(audit.Keys)
+	load := audit.StartLoad(s.clients, history, 10*time.Millisecond)
 	defer load.Stop()
 	between := func(low, high int) time.Duration { return time.Duration(low+random.IntN(high-low)) * time.Millisecond }
 	storm := append([]fault{{name: "OneKilled", inject: func(s *scene) func() {
@@ -29,7 +29,7 @@ func TestStorm(t *testing.T) {
 	}}}, faults...)
 	const answersMin = 100
 	count := 0
-	for end := record.Now() + time.Duration(harness.Number(t, "STORM_SECONDS", 20))*time.Second; record.Now() < end; count++ {
+	for end := history.Now() + time.Duration(harness.Number(t, "STORM_SECONDS", 20))*time.Second; history.Now() < end; count++ {
 		fault := storm[random.IntN(len(storm))]
 		// Whoever leads may have changed; a stopped or cut off member is asked in vain.
 		s.leader = random.IntN(len(s.cluster.Members))
@@ -39,17 +39,18 @@ func TestStorm(t *testing.T) {
 		mend := fault.inject(s)
 		time.Sleep(between(100, 4000))
 		mend()
-		mended := record.Now()
+		mended := history.Now()
 		time.Sleep(between(0, 1500))
 		// Enough for the history to prove something, also on a busy machine.
-		if count := atLeast(record, mended, answersMin); count < answersMin {
+		if count := atLeast(history, mended, answersMin); count < answersMin {
 			t.Fatalf("after %s only %d were answered in %v", fault.name, count, answeredMax)
 		}
 	}
 	load.Stop()
-	record.Check(t, audit.Agreed(t, s.cluster, s.clients))
-	t.Logf("%d faults, %d answers, %d without an answer", count, record.Since(0), record.Failures)
-	if record.Since(0) < answersMin*count {
+	history.Agree(t, s.cluster, s.clients)
+	history.Check(t)
+	t.Logf("%d faults, %d answers, %d without an answer", count, history.Since(0), history.Failures)
+	if history.Since(0) < answersMin*count {
 		t.Error("too little was answered for this to prove anything")
 	}
 }

@@ -281,26 +281,27 @@ func TestLeasedLoadsAreLinearizable(t *testing.T) {
 				}
 				clients = append(clients, client)
 			}
-			record := audit.NewRecord()
-			record.HeadersLag = true
-			load := audit.StartMix(clients, record, 5*time.Millisecond, c.mix)
+			history := audit.New(audit.Keys)
+			history.HeadersLag = true
+			load := audit.StartMix(clients, history, 5*time.Millisecond, c.mix)
 			defer load.Stop()
 			// On a busy machine they take their time.
-			for deadline := time.Now().Add(2 * patience); record.Since(0) <= 10_000; time.Sleep(10 * time.Millisecond) {
+			for deadline := time.Now().Add(2 * patience); history.Since(0) <= 10_000; time.Sleep(10 * time.Millisecond) {
 				if time.Now().After(deadline) {
-					t.Fatalf("%d answers are too few", record.Since(0))
+					t.Fatalf("%d answers are too few", history.Since(0))
 				}
 			}
 			load.Stop()
 			members := []*clientv3.Client{cluster.Client(0), cluster.Client(1), cluster.Client(2)}
-			record.Check(t, audit.Agreed(t, cluster, members))
+			history.Agree(t, cluster, members)
+			history.Check(t)
 			hits := 0
 			for _, p := range cairn {
 				hits += p.metric(t, "cairn_proxy_leased_reads_total")
 			}
-			t.Logf("%d answers, %d of them from memory of Cairn's proxies, %d requests without one", record.Since(0), hits, record.Failures)
-			if hits == 0 || record.Failures > record.Since(0)/100 {
-				t.Errorf("%d reads from memory, %d requests without an answer", hits, record.Failures)
+			t.Logf("%d answers, %d of them from memory of Cairn's proxies, %d requests without one", history.Since(0), hits, history.Failures)
+			if hits == 0 || history.Failures > history.Since(0)/100 {
+				t.Errorf("%d reads from memory, %d requests without an answer", hits, history.Failures)
 			}
 		})
 	}

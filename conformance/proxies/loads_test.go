@@ -49,7 +49,7 @@ func TestLoadsThroughProxies(t *testing.T) {
 		return client
 	}
 
-	first, err := members[0].Put(harness.Context(t), "key/first", "first")
+	first, err := members[0].Put(harness.Context(t), "first", "first")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,13 +68,13 @@ func TestLoadsThroughProxies(t *testing.T) {
 		leases = append(leases, keepLease(t, way.name, dial(way.endpoints)))
 	}
 
-	record := audit.NewRecord()
-	load := audit.StartLoad(clients, record, 5*time.Millisecond)
+	history := audit.New(audit.Keys)
+	load := audit.StartLoad(clients, history, 5*time.Millisecond)
 	defer load.Stop()
 	goOn := func(after string) {
 		t.Helper()
-		since := record.Now()
-		await(t, "no answers after "+after, func() bool { return record.Since(since) > answersBetween })
+		since := history.Now()
+		await(t, "no answers after "+after, func() bool { return history.Since(since) > answersBetween })
 	}
 	goOn("the start")
 	for number, member := range cluster.Members {
@@ -89,8 +89,9 @@ func TestLoadsThroughProxies(t *testing.T) {
 	goOn("the return of a proxy")
 	load.Stop()
 
-	took := audit.Agreed(t, cluster, members)
-	record.Check(t, took)
+	history.Agree(t, cluster, members)
+	history.Check(t)
+	took := history.Took()
 	last := slices.Max(slices.Collect(maps.Values(took)))
 	for _, watcher := range watchers {
 		watcher.check(t, took, last)
@@ -98,7 +99,7 @@ func TestLoadsThroughProxies(t *testing.T) {
 	for _, lease := range leases {
 		lease.check(t)
 	}
-	t.Logf("%d answers, %d requests without one, %d events for each watcher from the start", record.Since(0), record.Failures, len(took))
+	t.Logf("%d answers, %d requests without one, %d events for each watcher from the start", history.Since(0), history.Failures, len(took))
 }
 
 // watcher is a watch of everything, and what it has seen.

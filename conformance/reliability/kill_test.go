@@ -6,14 +6,13 @@ import (
 	"testing"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
+	"cairn.dev/conformance/audit"
 	"cairn.dev/conformance/harness"
 )
 
 // TestKill ends the server with SIGKILL again and again while 16 writers and
-// some followers are at it, and holds what the clients know against what is
-// there after each restart.
+// some followers are at it, holds what the clients know against what is there
+// after each restart, and judges the whole history in the end.
 //
 // It does not prove durability, because the page cache survives the process:
 // TestSyncBeforeAnswer and the power cuts of the crates' own tests do.
@@ -22,30 +21,29 @@ func TestKill(t *testing.T) {
 	const writerCount, followerCount, writesMin = 16, 4, 10
 
 	server := harness.Start(t, harness.Subject(), "--quota-backend-bytes=8589934592")
-	ledger := newLedger()
-	writers := startWriters(server.Client(), writerCount, ledger)
+	history := audit.New(ownKeys...)
+	writers := startWriters(server.Client(), writerCount, history)
 	defer writers.stop()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	var followers []*follower
 	for range followerCount {
-		followers = append(followers, startFollower(ctx, server.Client()))
+		follow(ctx, t, server.Client(), history)
 	}
 
 	reader := server.Client()
 	audited := int64(1)
 	for round := range rounds {
-		before := ledger.count()
+		before := history.Acknowledged()
 		time.Sleep(time.Duration(20+rand.IntN(400)) * time.Millisecond)
-		await(t, "acknowledged writes", func() bool { return ledger.count() >= before+writesMin })
+		await(t, "acknowledged writes", func() bool { return history.Acknowledged() >= before+writesMin })
 		server.Kill()
-		promised := ledger.highestAcknowledged()
+		promised := history.Highest()
 		server.Run()
 		last := currentRevision(t, reader)
 		if last < promised {
 			t.Fatalf("round %d: revision %d was acknowledged, the server is back at %d", round, promised, last)
 		}
-		ledger.audit(t, readHistory(t, reader, audited+1, last), audited+1, last)
+		auditPart(t, reader, history, audited+1, last)
 		if t.Failed() {
 			t.Fatalf("round %d of %d failed; data in %s", round, rounds, keep(t, server))
 		}
@@ -53,20 +51,11 @@ func TestKill(t *testing.T) {
 	}
 
 	writers.stop()
-	last := settledRevision(t, reader)
-	history := readHistory(t, reader, 2, last)
-	ledger.audit(t, history, 2, last)
-	listed, err := reader.Get(ctx, "\x00", clientv3.WithFromKey(), clientv3.WithRev(last))
-	if err != nil {
-		t.Fatal(err)
-	}
-	auditState(t, history, listed)
-	for number, follower := range followers {
-		follower.audit(t, number, history, last)
-	}
-	t.Logf("%d rounds, %d writes acknowledged, %d of unknown outcome, revision %d",
-		rounds, len(ledger.acknowledged), ledger.failed, last)
-	if len(ledger.acknowledged) < rounds*writesMin {
-		t.Errorf("only %d writes were acknowledged: the test has proved little", len(ledger.acknowledged))
+	last := auditAll(t, history, reader)
+	acknowledged := history.Acknowledged()
+	t.Logf("%d rounds, %d writes acknowledged, %d requests without an answer, %d answers, revision %d",
+		rounds, acknowledged, history.Failures, history.Since(0), last)
+	if acknowledged < rounds*writesMin {
+		t.Errorf("only %d writes were acknowledged: the test has proved little", acknowledged)
 	}
 }

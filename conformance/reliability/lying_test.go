@@ -9,6 +9,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"cairn.dev/conformance/audit"
 	"cairn.dev/conformance/harness"
 )
 
@@ -20,9 +21,8 @@ type lyingRun struct {
 	server  *harness.Server
 	client  *clientv3.Client
 	disk    *lyingDisk
-	ledger  *ledger
+	history *audit.History
 	random  *rand.Rand
-	history []change
 	audited int64
 	// Sectors and names that were dropped so far.
 	sectors, names int
@@ -34,7 +34,7 @@ func newLyingRun(t *testing.T, flags ...string) *lyingRun {
 	server := harness.Prepare(t, harness.Subject(), filepath.Join(t.TempDir(), "data"), append([]string{"--snapshot-count=200"}, flags...)...)
 	random := rand.New(rand.NewPCG(harness.Seed(t), 1))
 	return &lyingRun{
-		t: t, server: server, client: server.Client(), disk: lie(t, library, server), ledger: newLedger(), random: random, audited: 1,
+		t: t, server: server, client: server.Client(), disk: lie(t, library, server), history: audit.New(ownKeys...), random: random, audited: 1,
 	}
 }
 
@@ -64,29 +64,20 @@ func (r *lyingRun) audit(round int, promised, last int64) {
 		r.t.Fatalf("round %d: revision %d was acknowledged, the member is back at %d; data in %s",
 			round, promised, last, keep(r.t, r.server))
 	}
-	history := readHistory(r.t, r.client, r.audited+1, last)
-	r.ledger.audit(r.t, history, r.audited+1, last)
-	r.history, r.audited = append(r.history, history...), last
+	auditPart(r.t, r.client, r.history, r.audited+1, last)
+	r.audited = last
 	if r.t.Failed() {
 		r.t.Fatalf("round %d failed; data in %s", round, keep(r.t, r.server))
 	}
 }
 
-// finish compares all keys with what the history leaves.
+// finish judges the whole history.
 func (r *lyingRun) finish(rounds int) {
 	r.t.Helper()
-	last := settledRevision(r.t, r.client)
-	history := readHistory(r.t, r.client, r.audited+1, last)
-	r.ledger.audit(r.t, history, r.audited+1, last)
-	r.history = append(r.history, history...)
-	listed, err := r.client.Get(context.Background(), "\x00", clientv3.WithFromKey(), clientv3.WithRev(last))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	auditState(r.t, r.history, listed)
-	acknowledged := len(r.ledger.acknowledged)
-	r.t.Logf("%d rounds, %d writes acknowledged, %d of unknown outcome, %d unsynced sectors and %d unsynced names dropped, lost 0",
-		rounds, acknowledged, r.ledger.failed, r.sectors, r.names)
+	auditAll(r.t, r.history, r.client)
+	acknowledged := r.history.Acknowledged()
+	r.t.Logf("%d rounds, %d writes acknowledged, %d requests without an answer, %d unsynced sectors and %d unsynced names dropped, lost 0",
+		rounds, acknowledged, r.history.Failures, r.sectors, r.names)
 	if acknowledged < writesMin*rounds || r.sectors == 0 {
 		r.t.Errorf("%d writes and %d dropped sectors in %d rounds prove little", acknowledged, r.sectors, rounds)
 	}
@@ -99,9 +90,9 @@ const writesMin = 5
 // that.
 func (r *lyingRun) pause() {
 	r.t.Helper()
-	before := r.ledger.count()
+	before := r.history.Acknowledged()
 	time.Sleep(time.Duration(20+r.random.IntN(300)) * time.Millisecond)
-	await(r.t, "acknowledged writes", func() bool { return r.ledger.count() >= before+writesMin })
+	await(r.t, "acknowledged writes", func() bool { return r.history.Acknowledged() >= before+writesMin })
 }
 
 // TestLyingDiskKills kills a member under load again and again, and each time
@@ -110,16 +101,16 @@ func TestLyingDiskKills(t *testing.T) {
 	rounds := harness.Number(t, "LYING_KILLS", 6)
 	run := newLyingRun(t)
 	run.start()
-	writers := startWriters(run.client, lyingWriters, run.ledger)
+	writers := startWriters(run.client, lyingWriters, run.history)
 	defer writers.stop()
 	for round := range rounds {
 		run.pause()
 		// Before the kill: what was acknowledged later may be lost with nobody knowing.
 		run.server.Kill()
-		promised := run.ledger.highestAcknowledged()
+		promised := run.history.Highest()
 		run.dropUnsynced()
 		if round%50 == 49 {
-			t.Logf("%d kills, %d writes acknowledged", round+1, len(run.ledger.acknowledged))
+			t.Logf("%d kills, %d writes acknowledged", round+1, run.history.Acknowledged())
 		}
 		run.audit(round, promised, run.start())
 	}
@@ -132,12 +123,12 @@ func TestLyingDiskKills(t *testing.T) {
 func TestLyingDiskFinds(t *testing.T) {
 	run := newLyingRun(t, "--unsafe-no-fsync")
 	run.start()
-	writers := startWriters(run.client, lyingWriters, run.ledger)
+	writers := startWriters(run.client, lyingWriters, run.history)
 	defer writers.stop()
 	for range 20 {
 		run.pause()
 		run.server.Kill()
-		promised := run.ledger.highestAcknowledged()
+		promised := run.history.Highest()
 		run.dropUnsynced()
 		if err := run.server.TryRun(60 * time.Second); err != nil {
 			return
@@ -156,7 +147,7 @@ func TestFailingCalls(t *testing.T) {
 	rounds := harness.Number(t, "FAILING_CALLS", 6)
 	run := newLyingRun(t)
 	run.start()
-	writers := startWriters(run.client, lyingWriters, run.ledger)
+	writers := startWriters(run.client, lyingWriters, run.history)
 	defer writers.stop()
 	ended, failed := 0, int64(0)
 	for round := range rounds {
@@ -185,7 +176,7 @@ func TestFailingCalls(t *testing.T) {
 		}
 		failed += run.disk.get(callsFailed) - before
 		run.server.Kill()
-		promised := run.ledger.highestAcknowledged()
+		promised := run.history.Highest()
 		run.disk.set(failAt, -1)
 		run.dropUnsynced()
 		run.audit(round, promised, run.start())
@@ -203,7 +194,7 @@ func TestFailingCalls(t *testing.T) {
 func TestDiskStates(t *testing.T) {
 	run := newLyingRun(t)
 	run.start()
-	writers := startWriters(run.client, lyingWriters, run.ledger)
+	writers := startWriters(run.client, lyingWriters, run.history)
 	defer writers.stop()
 	states := []struct {
 		name         string
@@ -214,20 +205,20 @@ func TestDiskStates(t *testing.T) {
 	for round := range rounds {
 		state := states[round%len(states)]
 		run.pause()
-		before := run.ledger.highestAcknowledged()
+		before := run.history.Highest()
 		run.disk.set(state.field, state.value)
 		time.Sleep(1500 * time.Millisecond)
 		ended := !run.server.Running()
 		if ended {
 			run.server.Wait(time.Second)
 		}
-		after := run.ledger.highestAcknowledged()
+		after := run.history.Highest()
 		t.Logf("%s: %d more revisions acknowledged, ended by itself: %v", state.name, after-before, ended)
 		if state.field == delayMicroseconds && ended {
 			t.Errorf("the member ends on a slow disk:\n%s", run.server.LogTail())
 		}
 		run.server.Kill()
-		promised := run.ledger.highestAcknowledged()
+		promised := run.history.Highest()
 		run.disk.set(state.field, state.usual)
 		run.dropUnsynced()
 		run.audit(round, promised, run.start())
@@ -267,8 +258,8 @@ func TestClockJumps(t *testing.T) {
 		for range alive {
 		}
 	}()
-	ledger := newLedger()
-	writers := startWriters(client, lyingWriters, ledger)
+	history := audit.New(ownKeys...)
+	writers := startWriters(client, lyingWriters, history)
 	defer writers.stop()
 	jumps := harness.Number(t, "CLOCK_JUMPS", 6)
 	for jump := range jumps {
@@ -280,17 +271,10 @@ func TestClockJumps(t *testing.T) {
 	if err != nil || len(kept.Kvs) != 1 {
 		t.Fatalf("a lease that is kept alive has ended: %v, %v", kept, err)
 	}
-	last := settledRevision(t, client)
-	for number, member := range cluster.Members {
-		var history []change
-		for _, found := range readHistory(t, member.Client(), 2, last) {
-			if found.key != "kept" {
-				history = append(history, found)
-			}
-		}
-		// Its own revision is the lease's key.
-		ledger.audit(t, history, kept.Kvs[0].ModRevision+1, last)
-		t.Logf("member %d: %d changes", number, len(history))
+	var members []*clientv3.Client
+	for _, member := range cluster.Members {
+		members = append(members, member.Client())
 	}
-	t.Logf("%d jumps, %d writes acknowledged, %d of unknown outcome", jumps, len(ledger.acknowledged), ledger.failed)
+	auditAll(t, history, members...)
+	t.Logf("%d jumps, %d writes acknowledged, %d requests without an answer", jumps, history.Acknowledged(), history.Failures)
 }

@@ -5,6 +5,9 @@ import (
 	"path/filepath"
 	"testing"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"cairn.dev/conformance/audit"
 	"cairn.dev/conformance/harness"
 )
 
@@ -30,20 +33,18 @@ func TestRolling(t *testing.T) {
 		member.SetBinary(older)
 	}
 	cluster.RunAll()
-	client, ledger := cluster.Client(), newLedger()
-	writers := startWriters(client, 8, ledger)
+	client, history := cluster.Client(), audit.New(ownKeys...)
+	writers := startWriters(client, 8, history)
 	defer writers.stop()
 	audited, rounds := int64(1), harness.Number(t, "ROLLING_ROUNDS", 1)
-	var history []change
-	audit := func() {
-		promised := ledger.highestAcknowledged()
+	part := func() {
+		promised := history.Highest()
 		last := currentRevision(t, client)
 		if last < promised {
 			t.Fatalf("revision %d was acknowledged, the members are at %d", promised, last)
 		}
-		found := readHistory(t, client, audited+1, last)
-		ledger.audit(t, found, audited+1, last)
-		history, audited = append(history, found...), last
+		auditPart(t, client, history, audited+1, last)
+		audited = last
 	}
 	for round := range rounds {
 		for pass, binary := range []string{newer, older} {
@@ -57,17 +58,16 @@ func TestRolling(t *testing.T) {
 				member.Run()
 				// The next one goes only when this one serves what the others have.
 				currentRevision(t, member.Client())
-				audit()
+				part()
 			}
-			t.Logf("round %d: all members run %s, %d writes acknowledged", round, []string{"this build", "the older one"}[pass], len(ledger.acknowledged))
+			t.Logf("round %d: all members run %s, %d writes acknowledged", round, []string{"this build", "the older one"}[pass], history.Acknowledged())
 		}
 	}
 	writers.stop()
-	last := settledRevision(t, client)
-	for number, member := range cluster.Members {
-		own := readHistory(t, member.Client(), 2, last)
-		ledger.audit(t, own, 2, last)
-		t.Logf("member %d has all %d changes of %d revisions", number, len(own), last)
+	var members []*clientv3.Client
+	for _, member := range cluster.Members {
+		members = append(members, member.Client())
 	}
-	t.Logf("%d members were replaced, %d writes acknowledged, %d of unknown outcome, lost 0", 6*rounds, len(ledger.acknowledged), ledger.failed)
+	auditAll(t, history, members...)
+	t.Logf("%d members were replaced, %d writes acknowledged, %d requests without an answer, lost 0", 6*rounds, history.Acknowledged(), history.Failures)
 }

@@ -8,26 +8,31 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"cairn.dev/conformance/audit"
 )
 
-// writers keep writing, one request each at a time, until they are stopped.
+// ownKeys are what the keys of writers begin with.
+var ownKeys = []string{"key/", "akey/", "bkey/", "ckey/"}
+
+// writers keep writing, and reading now and then, one request each at a time, until they are stopped.
 // An error is expected while the server is away; its outcome is unknown.
 type writers struct {
-	ledger *ledger
-	cancel context.CancelFunc
-	done   sync.WaitGroup
+	history *audit.History
+	cancel  context.CancelFunc
+	done    sync.WaitGroup
 }
 
-func startWriters(client *clientv3.Client, count int, ledger *ledger) *writers {
+func startWriters(client *clientv3.Client, count int, history *audit.History) *writers {
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &writers{ledger: ledger, cancel: cancel}
+	w := &writers{history: history, cancel: cancel}
 	for number := range count {
 		w.done.Add(1)
 		go func() {
 			defer w.done.Done()
 			random := rand.New(rand.NewPCG(uint64(number), 1))
 			for sequence := 0; ctx.Err() == nil; sequence++ {
-				w.write(ctx, client, random, fmt.Sprintf("%d/%d", number, sequence))
+				w.once(ctx, client, random, number, fmt.Sprintf("%d/%d", number, sequence))
 			}
 		}()
 	}
@@ -39,16 +44,20 @@ func (w *writers) stop() {
 	w.done.Wait()
 }
 
-// write sends one put, delete or transaction. Its values carry the name, so
-// each value is written once.
-func (w *writers) write(ctx context.Context, client *clientv3.Client, random *rand.Rand, name string) {
+// once sends one put, delete, transaction or read. Values carry the name, so each
+// is written once.
+func (w *writers) once(ctx context.Context, client *clientv3.Client, random *rand.Rand, number int, name string) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	key := func() string { return fmt.Sprintf("key/%03d", random.IntN(400)) }
-	var writes []change
+	next := audit.Operation{Client: number}
+	if random.IntN(4) == 0 {
+		w.read(ctx, client, next, []string{"", "a", "b", "c"}[random.IntN(4)]+key())
+		return
+	}
 	var operations []clientv3.Op
 	add := func(key, value string) {
-		writes = append(writes, change{key: key, value: value})
+		next.Writes = append(next.Writes, audit.Write{Key: key, Value: value})
 		operations = append(operations, clientv3.OpPut(key, value))
 	}
 	switch roll := random.IntN(10); {
@@ -61,27 +70,42 @@ func (w *writers) write(ctx context.Context, client *clientv3.Client, random *ra
 		// A delete alone makes no revision when its key is absent; the put beside it always does.
 		add("c"+key(), name)
 		deleted := key()
-		writes = append(writes, change{deleted: true, key: deleted})
+		next.Writes = append(next.Writes, audit.Write{Key: deleted, Deleted: true})
 		operations = append(operations, clientv3.OpDelete(deleted))
 	}
-	after := w.ledger.try(writes)
+	w.history.Call(&next)
 	if len(operations) == 1 {
 		response, err := client.Do(ctx, operations[0])
 		if err != nil {
-			w.ledger.fail()
+			w.history.Lose(next)
 			return
 		}
-		w.ledger.acknowledge(response.Put().Header.Revision, after, writes)
+		w.history.Answer(next, response.Put().Header.Revision)
 		return
 	}
 	response, err := client.Txn(ctx).Then(operations...).Commit()
 	if err != nil {
-		w.ledger.fail()
+		// Whatever the error says, it may have been made: NOSPACE, too, is told of some that were applied.
+		w.history.Lose(next)
 		return
 	}
-	last := len(writes) - 1
-	if writes[last].deleted && response.Responses[last].GetResponseDeleteRange().Deleted == 0 {
-		writes = writes[:last]
+	if place := len(next.Writes) - 1; next.Writes[place].Deleted && response.Responses[place].GetResponseDeleteRange().Deleted == 0 {
+		w.history.Unmade(&next, place)
 	}
-	w.ledger.acknowledge(response.Header.Revision, after, writes)
+	w.history.Answer(next, response.Header.Revision)
+}
+
+// read sends a linearizable read of one key.
+func (w *writers) read(ctx context.Context, client *clientv3.Client, next audit.Operation, key string) {
+	next.Read = &audit.Read{Key: key}
+	w.history.Call(&next)
+	response, err := client.Get(ctx, key)
+	if err != nil {
+		w.history.Lose(next)
+		return
+	}
+	for _, kv := range response.Kvs {
+		next.Read.Value, next.Read.Revision = string(kv.Value), kv.ModRevision
+	}
+	w.history.Answer(next, response.Header.Revision)
 }

@@ -41,20 +41,6 @@ const (
 	auditPause = 60 * time.Millisecond
 )
 
-// place is where a key was changed.
-type place struct {
-	revision int64
-	key      string
-}
-
-// event is what a watcher was told.
-type event struct {
-	place
-	value   string
-	deleted bool
-	at      time.Time
-}
-
 // crowd is clients that use a cluster while its members are replaced.
 type crowd struct {
 	t     *testing.T
@@ -69,22 +55,12 @@ type crowd struct {
 	leave    context.CancelFunc
 	watching sync.WaitGroup
 
-	mutex sync.Mutex
-	// acknowledged are all writes with an answer.
-	acknowledged map[place]event
-	// granted is when each short lease was asked for, by the key that hangs on it.
-	granted map[string]time.Time
-	// renewed is when the last renewal of a held lease was asked for that was
-	// answered, by the key.
-	renewed map[string]time.Time
-	seen    [watchers][]event
-
 	// accounts are the users and roles that one of the writers changes.
 	accounts accounts
 
-	// record is what the clients of the audit were told.
-	record *audit.Record
-	load   *audit.Load
+	// history is what all of them were told.
+	history *audit.History
+	load    *audit.Load
 }
 
 // rough says whether members fail, and not only go one by one.
@@ -106,7 +82,7 @@ func gather(s *stage) *crowd {
 	setup := s.client(endpoints...)
 	ctx := harness.Context(t)
 	// What an earlier crowd has left is not in the history of this one.
-	if _, err := setup.Delete(ctx, audited, clientv3.WithPrefix()); err != nil {
+	if _, err := setup.Delete(ctx, audit.Keys, clientv3.WithPrefix()); err != nil {
 		t.Fatal(err)
 	}
 	for number := range 300 {
@@ -124,28 +100,30 @@ func gather(s *stage) *crowd {
 	background, leave := context.WithCancel(context.Background())
 	writing, stop := context.WithCancel(background)
 	c := &crowd{
-		t: t, stage: s, first: got.Header.Revision + 1, stop: stop, leave: leave, acknowledged: map[place]event{},
-		granted: map[string]time.Time{}, renewed: map[string]time.Time{}, record: audit.NewRecord(),
+		t: t, stage: s, first: got.Header.Revision + 1, stop: stop, leave: leave,
 	}
+	c.history = audit.New(audit.Keys, c.prefix("writer"), c.prefix("short"), c.prefix("kept"), c.prefix("held"))
+	c.history.Stale, c.history.Overdue = stale, c.overdue()
 	own := func() *clientv3.Client {
 		c.clients = append(c.clients, s.client(endpoints...))
 		return c.clients[len(c.clients)-1]
 	}
 	// All members are asked, as long as they are where they were.
-	c.load = audit.StartLoad([]*clientv3.Client{own(), own(), own()}, c.record, auditPause)
+	c.load = audit.StartLoad([]*clientv3.Client{own(), own(), own()}, c.history, auditPause)
 	t.Cleanup(func() {
 		c.load.Stop()
 		leave()
 		c.group.Wait()
 		c.watching.Wait()
 	})
-	for number := range watchers {
-		watcher := own()
+	for range watchers {
+		watcher, number := own(), c.history.Follow(c.first)
 		c.watching.Go(func() { c.watch(background, watcher, number) })
 	}
 	for number := range writers {
 		writer := own()
-		c.group.Go(func() { c.write(writing, writer, number) })
+		// The clients of the load have the first numbers.
+		c.group.Go(func() { c.write(writing, writer, 100+number) })
 	}
 	leases, keeper, compacting, administrator := own(), own(), own(), own()
 	c.group.Go(func() { c.lend(writing, leases) })
@@ -161,9 +139,6 @@ func gather(s *stage) *crowd {
 	return c
 }
 
-// audited is the prefix of the keys of the audit.
-const audited = "key/"
-
 // prefix of the keys of this kind.
 func (c *crowd) prefix(kind string) string { return fmt.Sprintf("%s/%d/", kind, c.first) }
 
@@ -173,92 +148,116 @@ func (c *crowd) watch(ctx context.Context, own *clientv3.Client, number int) {
 			c.t.Errorf("watcher %d: %v", number, err)
 			return
 		}
-		at := time.Now()
-		c.mutex.Lock()
-		for _, one := range response.Events {
-			c.seen[number] = append(c.seen[number], event{
-				place: place{one.Kv.ModRevision, string(one.Kv.Key)}, value: string(one.Kv.Value),
-				deleted: one.Type == clientv3.EventTypeDelete, at: at,
-			})
-		}
-		c.mutex.Unlock()
+		c.history.Tell(number, audit.Events(response)...)
 	}
 	if ctx.Err() == nil {
 		c.t.Errorf("watcher %d has ended", number)
 	}
 }
 
-func (c *crowd) acknowledge(done event) {
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
-	c.acknowledged[done.place] = done
-}
-
 // write puts, deletes and compares keys of its own, one call after the other.
 func (c *crowd) write(ctx context.Context, own *clientv3.Client, writer int) {
 	for number := 0; ctx.Err() == nil; number++ {
-		key, value := fmt.Sprintf("%s%d/%02d", c.prefix("writer"), writer, number%20), fmt.Sprintf("%d/%06d", writer, number)
+		key, value := fmt.Sprintf("%s%d/%02d", c.prefix("writer"), writer, number%20), fmt.Sprintf("writer %d/%06d", writer, number)
 		call, cancel := context.WithTimeout(ctx, callMax)
-		var done []event
-		made := func(revision int64, key, value string, deleted bool) {
-			done = append(done, event{place: place{revision, key}, value: value, deleted: deleted})
-		}
+		put := audit.Write{Key: key, Value: value}
 		switch number % 7 {
 		case 2:
-			if answer, err := own.Delete(call, key); err == nil && answer.Deleted == 1 {
-				made(answer.Header.Revision, key, "", true)
-			}
+			c.made(writer, func(next *audit.Operation) (int64, error) {
+				answer, err := own.Delete(call, key)
+				if err != nil {
+					return 0, err
+				}
+				if answer.Deleted == 0 {
+					c.history.Unmade(next, 0)
+				}
+				return answer.Header.Revision, nil
+			}, audit.Write{Key: key, Deleted: true})
 		case 4:
 			other := key + "/too"
-			answer, err := own.Txn(call).Then(clientv3.OpPut(key, value), clientv3.OpPut(other, value)).Commit()
-			if err == nil {
-				made(answer.Header.Revision, key, value, false)
-				made(answer.Header.Revision, other, value, false)
-			}
+			c.made(writer, func(*audit.Operation) (int64, error) {
+				answer, err := own.Txn(call).Then(clientv3.OpPut(key, value), clientv3.OpPut(other, value)).Commit()
+				if err != nil {
+					return 0, err
+				}
+				return answer.Header.Revision, nil
+			}, put, audit.Write{Key: other, Value: value})
 		case 5:
 			// Only what this writer has read may be replaced.
-			got, err := own.Get(call, key)
+			last, err := c.read(call, own, writer, key)
 			if err != nil {
 				break
 			}
-			var last int64
-			if len(got.Kvs) == 1 {
-				last = got.Kvs[0].ModRevision
-			}
-			answer, err := own.Txn(call).If(clientv3.Compare(clientv3.ModRevision(key), "=", last)).Then(clientv3.OpPut(key, value)).Commit()
-			if err == nil && answer.Succeeded {
-				made(answer.Header.Revision, key, value, false)
-			}
-		default:
-			if answer, err := own.Put(call, key, value); err == nil {
-				made(answer.Header.Revision, key, value, false)
-				// Whatever member answers: what was acknowledged is there.
-				got, err := own.Get(call, key)
-				if err == nil && (len(got.Kvs) != 1 || got.Kvs[0].ModRevision < answer.Header.Revision) {
-					c.t.Errorf("%s was written at revision %d, and read as %v", key, answer.Header.Revision, got)
+			c.made(writer, func(next *audit.Operation) (int64, error) {
+				answer, err := own.Txn(call).If(clientv3.Compare(clientv3.ModRevision(key), "=", last)).Then(clientv3.OpPut(key, value)).Commit()
+				if err != nil {
+					return 0, err
 				}
+				if !answer.Succeeded {
+					c.history.Unmade(next, 0)
+				}
+				return answer.Header.Revision, nil
+			}, put)
+		default:
+			err := c.made(writer, func(*audit.Operation) (int64, error) {
+				answer, err := own.Put(call, key, value)
+				if err != nil {
+					return 0, err
+				}
+				return answer.Header.Revision, nil
+			}, put)
+			if err == nil {
+				// Whatever member answers: what was acknowledged is there.
+				c.read(call, own, writer, key)
 			}
 		}
 		cancel()
-		for _, one := range done {
-			c.acknowledge(one)
-		}
 		time.Sleep(pause)
 	}
+}
+
+// made has writes made, and notes how that has ended.
+func (c *crowd) made(client int, make func(*audit.Operation) (int64, error), writes ...audit.Write) error {
+	next := audit.Operation{Client: client, Writes: writes, Leased: client == lender}
+	c.history.Call(&next)
+	revision, err := make(&next)
+	if err != nil {
+		c.history.Lose(next)
+		return err
+	}
+	c.history.Answer(next, revision)
+	return nil
+}
+
+// read reads a key, and notes what is found; it returns the revision of that.
+func (c *crowd) read(ctx context.Context, own *clientv3.Client, client int, key string) (int64, error) {
+	next := audit.Operation{Client: client, Read: &audit.Read{Key: key}}
+	c.history.Call(&next)
+	got, err := own.Get(ctx, key)
+	if err != nil {
+		c.history.Lose(next)
+		return 0, err
+	}
+	for _, kv := range got.Kvs {
+		next.Read.Value, next.Read.Revision = string(kv.Value), kv.ModRevision
+	}
+	c.history.Answer(next, got.Header.Revision)
+	return next.Read.Revision, nil
 }
 
 // lend grants leases that nobody keeps alive.
 func (c *crowd) lend(ctx context.Context, own *clientv3.Client) {
 	for number := 0; ctx.Err() == nil; number++ {
-		begun, key := time.Now(), fmt.Sprintf("%s%d", c.prefix("short"), number)
+		begun, key := c.history.Now(), fmt.Sprintf("%s%d", c.prefix("short"), number)
 		if _, err := c.grant(ctx, own, key, shortTTL); err == nil {
-			c.mutex.Lock()
-			c.granted[key] = begun
-			c.mutex.Unlock()
+			c.history.Lend(audit.Lease{Key: key, TTL: shortTTL * time.Second, Since: begun})
 		}
 		time.Sleep(500 * time.Millisecond)
 	}
 }
+
+// lender is the number of the clients that put keys with leases.
+const lender = 200
 
 // grant grants a lease, and puts a key that hangs on it.
 func (c *crowd) grant(ctx context.Context, own *clientv3.Client, key string, seconds int64) (clientv3.LeaseID, error) {
@@ -268,29 +267,25 @@ func (c *crowd) grant(ctx context.Context, own *clientv3.Client, key string, sec
 	if err != nil {
 		return 0, err
 	}
-	answer, err := own.Put(call, key, "x", clientv3.WithLease(lease.ID))
-	if err != nil {
-		return 0, err
-	}
-	c.acknowledge(event{place: place{answer.Header.Revision, key}, value: "x"})
-	return lease.ID, nil
+	err = c.made(lender, func(*audit.Operation) (int64, error) {
+		answer, err := own.Put(call, key, key, clientv3.WithLease(lease.ID))
+		if err != nil {
+			return 0, err
+		}
+		return answer.Header.Revision, nil
+	}, audit.Write{Key: key, Value: key})
+	return lease.ID, err
 }
 
 // keep keeps leases alive.
 func (c *crowd) keep(ctx context.Context, own *clientv3.Client) {
 	c.t.Helper()
 	for number := range 3 {
-		lease, err := own.Grant(ctx, longTTL)
+		lease, err := c.grant(ctx, own, fmt.Sprintf("%s%d", c.prefix("kept"), number), longTTL)
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		key := fmt.Sprintf("%s%d", c.prefix("kept"), number)
-		answer, err := own.Put(ctx, key, "x", clientv3.WithLease(lease.ID))
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		c.acknowledge(event{place: place{answer.Header.Revision, key}, value: "x"})
-		alive, err := own.KeepAlive(ctx, lease.ID)
+		alive, err := own.KeepAlive(ctx, lease)
 		if err != nil {
 			c.t.Fatal(err)
 		}
@@ -298,7 +293,7 @@ func (c *crowd) keep(ctx context.Context, own *clientv3.Client) {
 			for range alive {
 			}
 			if ctx.Err() == nil {
-				c.t.Errorf("lease %x is not kept alive any more", lease.ID)
+				c.t.Errorf("lease %x is not kept alive any more", lease)
 			}
 		})
 	}
@@ -309,7 +304,7 @@ func (c *crowd) keep(ctx context.Context, own *clientv3.Client) {
 func (c *crowd) hold(ctx context.Context, own *clientv3.Client) {
 	const renewal = 300 * time.Millisecond
 	for number := 0; ctx.Err() == nil; number++ {
-		sent, key := time.Now(), fmt.Sprintf("%s%d", c.prefix("held"), number)
+		sent, key := c.history.Now(), fmt.Sprintf("%s%d", c.prefix("held"), number)
 		lease, err := c.grant(ctx, own, key, heldTTL)
 		if err != nil {
 			time.Sleep(renewal)
@@ -317,13 +312,11 @@ func (c *crowd) hold(ctx context.Context, own *clientv3.Client) {
 		}
 		for ctx.Err() == nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
 			if err == nil {
-				c.mutex.Lock()
-				c.renewed[key] = sent
-				c.mutex.Unlock()
+				c.history.Lend(audit.Lease{Key: key, TTL: heldTTL * time.Second, Since: sent, Renewed: true})
 			}
 			time.Sleep(renewal)
 			call, cancel := context.WithTimeout(ctx, callMax)
-			sent = time.Now()
+			sent = c.history.Now()
 			_, err = own.KeepAliveOnce(call, lease)
 			cancel()
 		}
@@ -359,7 +352,7 @@ func (c *crowd) finish(s *stage) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.awaitRevision(last.Header.Revision)
+	c.history.Await(c.t, last.Header.Revision)
 	c.leave()
 	c.watching.Wait()
 	c.judge(own, last.Header.Revision)
@@ -382,24 +375,6 @@ func (c *crowd) expired(own *clientv3.Client) {
 		}
 		if time.Now().After(deadline) {
 			c.t.Fatalf("leases of %d and %d s have not ended: %v, %v, %v, %v", shortTTL, heldTTL, short, held, err, other)
-		}
-	}
-}
-
-func (c *crowd) awaitRevision(revision int64) {
-	c.t.Helper()
-	for number := range watchers {
-		for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
-			c.mutex.Lock()
-			seen := c.seen[number]
-			reached := len(seen) > 0 && seen[len(seen)-1].revision >= revision
-			c.mutex.Unlock()
-			if reached {
-				break
-			}
-			if time.Now().After(deadline) {
-				c.t.Fatalf("watcher %d has not been told of revision %d: %d events", number, revision, len(seen))
-			}
 		}
 	}
 }

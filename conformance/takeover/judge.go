@@ -4,35 +4,31 @@ import (
 	"fmt"
 	"time"
 
+	"cairn.dev/conformance/audit"
 	"cairn.dev/conformance/harness"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// judge holds what the clients saw against the rules, and against what is stored
-// at the last revision.
+// judge has the history judged, with what is stored at the last revision.
 func (c *crowd) judge(own *clientv3.Client, last int64) {
 	c.t.Helper()
-	h := history{
-		first: c.first, seen: c.seen[:], acknowledged: c.acknowledged, granted: c.granted, renewed: c.renewed,
-		overdue: c.overdue(), stored: map[string][]event{},
-	}
-	for _, prefix := range []string{c.prefix("writer"), c.prefix("short")} {
+	for _, prefix := range []string{audit.Keys, c.prefix("writer"), c.prefix("short")} {
 		stored, err := own.Get(harness.Context(c.t), prefix, clientv3.WithPrefix(), clientv3.WithRev(last))
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		h.stored[prefix] = nil
-		for _, kv := range stored.Kvs {
-			h.stored[prefix] = append(h.stored[prefix], event{place: place{kv.ModRevision, string(kv.Key)}, value: string(kv.Value)})
+		c.history.Stored[prefix] = audit.StoredOf(stored)
+	}
+	c.history.End(c.first, last)
+	c.history.Check(c.t)
+	held := 0
+	for _, lease := range c.history.Leases {
+		if lease.Renewed {
+			held++
 		}
 	}
-	found := h.judge()
-	for _, broken := range found.broken {
-		c.t.Error(broken)
-	}
-	c.record.Check(c.t, found.took)
-	c.t.Logf("%d writes acknowledged, %d leases, %d of those kept alive have ended, %d events to each of %d watchers; %d answers fit one order, %d requests had none",
-		len(c.acknowledged), len(c.granted), found.held, len(c.seen[0]), watchers, c.record.Since(0), c.record.Failures)
+	c.t.Logf("%d writes acknowledged, %d leases, %d more that were kept alive for a while, %d events to each of %d watchers; %d answers fit one order, %d requests had none",
+		c.history.Acknowledged(), len(c.history.Leases)-held, held, len(c.history.Watches[0].Events), watchers, c.history.Since(0), c.history.Failures)
 }
 
 // sameHistory compares the hashes of all members at a revision that all have.
