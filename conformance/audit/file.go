@@ -69,7 +69,7 @@ func FromFile(path string) (*History, error) {
 		return nil, err
 	}
 	defer file.Close()
-	h := New()
+	h := empty()
 	for decoder := json.NewDecoder(bufio.NewReader(file)); ; {
 		var next line
 		if err := decoder.Decode(&next); err == io.EOF {

@@ -5,8 +5,10 @@
 package audit
 
 import (
+	"os"
 	"slices"
 	"sync"
+	"testing"
 	"time"
 )
 
@@ -100,8 +102,9 @@ type History struct {
 
 	// Failures are the requests without an answer.
 	Failures int
-	// tried are the values of all puts, also of those that are on their way. Each is used once.
-	tried map[string]bool
+	// tried are the writes of every operation, also of those that are on their way,
+	// by the values of its puts. No other operation has them.
+	tried map[string][]Write
 	// deleting are the keys of deletions that are on their way or have no answer.
 	deleting map[string]int
 	// given are the operations that were given a revision.
@@ -114,12 +117,37 @@ type History struct {
 }
 
 // New is an empty history whose clock begins now, of clients that alone change
-// the keys with these prefixes.
-func New(prefixes ...string) *History {
+// the keys with these prefixes. If the test fails it is kept as a file.
+func New(t testing.TB, prefixes ...string) *History {
+	h := empty(prefixes...)
+	t.Cleanup(func() {
+		if t.Failed() {
+			h.keep(t)
+		}
+	})
+	return h
+}
+
+func empty(prefixes ...string) *History {
 	return &History{
-		started: time.Now(), Prefixes: prefixes, tried: map[string]bool{}, deleting: map[string]int{}, given: map[int64]int{},
+		started: time.Now(), Prefixes: prefixes, tried: map[string][]Write{}, deleting: map[string]int{}, given: map[int64]int{},
 		Leases: map[string]Lease{}, Stored: map[string][]Stored{},
 	}
+}
+
+// keep writes the history to a file, which outlives the test's own directory.
+func (h *History) keep(t testing.TB) {
+	h.mutex.Lock()
+	defer h.mutex.Unlock()
+	file, err := os.CreateTemp("", "history-*.jsonl")
+	if err == nil {
+		err = h.write(file)
+	}
+	if err != nil {
+		t.Logf("the history was not written: %v", err)
+		return
+	}
+	t.Logf("the history is in %s; HISTORY=%s go test ./audit -run TestFile judges it again", file.Name(), file.Name())
 }
 
 // Now is the time since the history began.
@@ -135,21 +163,22 @@ func (h *History) Call(next *Operation) {
 
 // try notes what an operation may change from now on.
 func (h *History) try(next Operation) {
-	for _, write := range next.Writes {
+	writes := slices.Clone(next.Writes)
+	for _, write := range writes {
 		if write.Deleted || next.Leased {
 			h.deleting[write.Key]++
 		}
 		if !write.Deleted {
-			h.tried[write.Value] = true
+			h.tried[write.Value] = writes
 		}
 	}
 }
 
 // Answer notes one that the server answered at a revision.
 func (h *History) Answer(done Operation, revision int64) {
+	done.Returned, done.Revision = h.Now(), revision
 	h.mutex.Lock()
 	defer h.mutex.Unlock()
-	done.Returned, done.Revision = h.Now(), revision
 	h.add(done)
 }
 
@@ -178,20 +207,29 @@ func (h *History) Lose(lost Operation) {
 }
 
 // Unmade takes out of an operation what its answer says was not made: a deletion
-// of a key that was not there, for one.
+// of a key that was not there, or a put that was refused.
 func (h *History) Unmade(done *Operation, place int) {
 	h.mutex.Lock()
 	defer h.mutex.Unlock()
-	if done.Writes[place].Deleted {
-		h.deleting[done.Writes[place].Key]--
+	if one := done.Writes[place]; one.Deleted {
+		h.deleting[one.Key]--
+	} else {
+		delete(h.tried, one.Value)
 	}
-	done.Writes = slices.Delete(done.Writes, place, place+1)
+	if done.Writes[place].Deleted && len(done.Writes) == 1 {
+		// Its answer is that of a read.
+		done.Read = &Read{Key: done.Writes[place].Key}
+	}
+	done.Writes = slices.Delete(slices.Clone(done.Writes), place, place+1)
 }
 
 // Follow adds a watch that asks for a first revision, and returns its place.
 func (h *History) Follow(first int64) int {
 	h.mutex.Lock()
 	defer h.mutex.Unlock()
+	if first <= 0 || h.before > 0 {
+		panic("a watch of a history begins at a revision, and before the end")
+	}
 	h.Watches = append(h.Watches, Watch{First: first})
 	return len(h.Watches) - 1
 }

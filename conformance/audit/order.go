@@ -39,7 +39,11 @@ func (h *History) order() []string {
 // answer, the events say whether and where it took effect; when is open.
 func (h *History) accesses(all []Event) (found []access) {
 	took, byRevision := map[string]int64{}, map[int64][]Write{}
+	// Deletions that nobody was told of, by their keys.
 	unexplained := map[string][]int64{}
+	explained := map[int64]bool{}
+	leased := map[string]bool{}
+	var deletions []Operation
 	for _, event := range all {
 		byRevision[event.Revision] = append(byRevision[event.Revision], event.Write)
 		if !event.Deleted {
@@ -67,16 +71,31 @@ func (h *History) accesses(all []Event) (found []access) {
 			write(done, done.Revision, done.Writes)
 		case put >= 0:
 			if revision, is := took[done.Writes[put].Value]; is {
+				explained[revision] = true
 				write(done, revision, byRevision[revision])
 			}
 		default:
-			// Any deletion of these keys that nobody was told of may be this one.
-			for _, deletion := range done.Writes {
-				for _, revision := range unexplained[deletion.Key] {
+			deletions = append(deletions, done)
+		}
+		for _, write := range done.Writes {
+			leased[write.Key] = leased[write.Key] || done.Leased
+		}
+	}
+	// Any other deletion of these keys may be that of the first who asked for one, or the end of a lease.
+	slices.SortFunc(deletions, func(a, b Operation) int { return cmp.Compare(a.Called, b.Called) })
+	for key := range leased {
+		if leased[key] {
+			deletions = append(deletions, Operation{Returned: Never, Writes: []Write{{Key: key, Deleted: true}}})
+		}
+	}
+	for _, done := range deletions {
+		for _, deletion := range done.Writes {
+			for _, revision := range unexplained[deletion.Key] {
+				if !explained[revision] {
 					write(done, revision, []Write{deletion})
 				}
-				delete(unexplained, deletion.Key)
 			}
+			delete(unexplained, deletion.Key)
 		}
 	}
 	return found
@@ -95,6 +114,7 @@ func porcupineOf(accesses []access) (events []porcupine.Operation) {
 // read that cannot be placed, and the writes around it.
 func firstUnexplained(events []porcupine.Operation) string {
 	var told strings.Builder
+	until := time.Now().Add(time.Minute)
 	for _, part := range register.Partition(events) {
 		var writes, reads []porcupine.Operation
 		for _, event := range part {
@@ -105,6 +125,9 @@ func firstUnexplained(events []porcupine.Operation) string {
 			}
 		}
 		slices.SortFunc(reads, func(a, b porcupine.Operation) int { return cmp.Compare(a.Return, b.Return) })
+		if time.Now().After(until) {
+			break
+		}
 		first := sort.Search(len(reads), func(count int) bool {
 			some := append(slices.Clone(writes), reads[:count+1]...)
 			return porcupine.CheckOperationsTimeout(register, some, 10*time.Second) == porcupine.Illegal

@@ -21,7 +21,7 @@ func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Se
 // of writes that were answered, some that were not and took effect or did not,
 // and of leases, which end.
 func honest() *History {
-	h := New("key/", "lent/")
+	h := empty("key/", "lent/")
 	h.Stale, h.Overdue = seconds(1), seconds(60)
 	put := func(key, value string) Write { return Write{Key: key, Value: value} }
 	gone := func(key string) Write { return Write{Key: key, Deleted: true} }
@@ -59,6 +59,8 @@ func honest() *History {
 	write(1, 2.5, 2.6, 15, 16, gone(otherKey))
 	read(1, 2.7, 2.8, 16, 16, Read{Key: otherKey})
 	write(2, 2.9, 0, 16, 17, gone(goneKey))
+	read(1, 3, 3.1, 16, 16, Read{goneKey, "c", 13})
+	read(1, 3.2, 3.3, 16, 17, Read{Key: goneKey})
 	events = append(events, Event{18, gone(shortKey), seconds(5.5)}, Event{19, gone(heldKey), seconds(11)})
 	write(1, 12, 12.1, 16, 20, put("key/end", "end"))
 	read(2, 12.2, 12.3, 20, 20, Read{plainKey, "b", 12})
@@ -145,7 +147,7 @@ func (h *History) read(revision int64, key string) *Operation {
 // again is the history as its judges see it when the answers come as they are now.
 func (h *History) again() {
 	operations := h.Operations
-	h.Operations, h.told, h.given, h.deleting = nil, nil, map[int64]int{}, map[string]int{}
+	h.Operations, h.told, h.given, h.deleting, h.highest = nil, nil, map[int64]int{}, map[string]int{}, 0
 	for _, done := range operations {
 		h.try(done)
 		h.add(done)
@@ -168,10 +170,34 @@ func TestPlanted(t *testing.T) {
 			h.Stored["key/"] = slices.Delete(h.Stored["key/"], 1, 2)
 		}, "", ""},
 		{"a deletion without an answer that was never made", func(h *History) {
+			done := h.read(17, goneKey)
+			done.Revision, done.Read = 16, &Read{goneKey, "c", 13}
 			h.lose(17, goneKey)
 			h.Stored["key/"] = append(h.Stored["key/"], Stored{goneKey, "c", 13})
 		}, "", ""},
 
+		{"a write without an answer that took effect in part", func(h *History) {
+			lost := Operation{Client: 1, Called: seconds(13), Returned: Never, Known: 20, Writes: []Write{{Key: plainKey, Value: "half"}, {Key: otherKey, Value: "other half"}}}
+			h.try(lost)
+			h.add(lost)
+			for number := range h.Watches {
+				h.Watches[number].Events = append(upTo(h.Watches[number].Events, 20), Event{21, lost.Writes[0], 0})
+			}
+			h.Last, h.Stored["key/"][0] = 21, Stored{plainKey, "half", 21}
+		}, "took effect in part", ""},
+		{"a write without an answer that took effect elsewhere", func(h *History) {
+			for number := range h.Watches {
+				h.Watches[number].Events = append(upTo(h.Watches[number].Events, 20), Event{21, Write{Key: otherKey, Value: "that was never made"}, 0})
+			}
+			h.Last, h.Stored["key/"] = 21, append(h.Stored["key/"], Stored{otherKey, "that was never made", 21})
+		}, "took effect in part", ""},
+		{"the last acknowledged writes, which are lost", func(h *History) {
+			h.all(func(events []Event) []Event { return upTo(events, 19) })
+			h.Last, h.Stored["key/"] = 19, h.Stored["key/"][:2]
+		}, "the last one is 19", ""},
+		{"an older event again behind the last one, to one watch", func(h *History) {
+			h.Watches[4].Events = append(h.Watches[4].Events, h.Watches[0].Events[5])
+		}, "watches 0 and 4", ""},
 		{"an event that no watch is told", func(h *History) {
 			h.all(func(events []Event) []Event { return without(events, 13, goneKey) })
 		}, "revision 14 comes after 12", ""},
@@ -357,6 +383,45 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
+// TestLaggingHeaders plants reads through a proxy whose headers may be older than what it read.
+func TestLaggingHeaders(t *testing.T) {
+	for _, planted := range []struct {
+		name   string
+		read   Read
+		known  int64
+		isRead bool
+	}{
+		{"the newest", Read{plainKey, "b", 12}, 10, true},
+		{"what was newest when the read was sent", Read{plainKey, "a", 10}, 11, true},
+		{"what was known to be replaced", Read{plainKey, "a", 10}, 12, false},
+		{"nothing, of a key that was there", Read{Key: plainKey}, 12, false},
+		{"nothing, of a key that was deleted later", Read{Key: otherKey}, 15, true},
+	} {
+		h := honest()
+		h.HeadersLag = true
+		h.add(Operation{Client: 3, Called: seconds(12.5), Returned: seconds(12.6), Known: planted.known, Revision: 10, Read: &planted.read})
+		if found := h.rules(); (len(found) == 0) != planted.isRead {
+			t.Errorf("%s is read: %q", planted.name, found)
+		}
+	}
+}
+
+// TestPart plants faults in a part of a history that goes on.
+func TestPart(t *testing.T) {
+	h := honest()
+	events := upTo(h.Watches[0].Events, 16)
+	if found := h.Part(events, 10, 16); len(found) > 0 {
+		t.Errorf("nothing is planted: %q", found)
+	}
+	for name, part := range map[string][]Event{
+		"an event is missing": without(events, 13, goneKey), "the last event is missing": without(events, 16, otherKey), "nothing": nil,
+	} {
+		if found := h.Part(part, 10, 16); len(found) == 0 {
+			t.Errorf("%s, and nothing is found", name)
+		}
+	}
+}
+
 // TestFile judges a history that an earlier run has left.
 func TestFile(t *testing.T) {
 	path := os.Getenv("HISTORY")
@@ -368,5 +433,5 @@ func TestFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.Check(t)
-	t.Logf("%d operations, %d watches, %d events, %d leases", len(h.Operations), len(h.Watches), len(h.Watches[0].Events), len(h.Leases))
+	t.Logf("%d operations, %d watches, %d leases, revisions %d to %d", len(h.Operations), len(h.Watches), len(h.Leases), h.First, h.Last)
 }

@@ -3,6 +3,7 @@ package audit
 import (
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 )
 
@@ -69,7 +70,7 @@ func (h *History) events(events []Event, first, last int64) (broken []string) {
 			}
 			continue
 		}
-		if !h.tried[event.Value] {
+		if h.tried[event.Value] == nil {
 			find("nobody wrote this: %v", event)
 		}
 		if earlier, twice := seen[event.Value]; twice && earlier != event.Revision {
@@ -80,12 +81,37 @@ func (h *History) events(events []Event, first, last int64) (broken []string) {
 	if before < last {
 		find("the events end at revision %d, not %d", before, last)
 	}
+	live := map[string]bool{}
 	for revision := first; revision <= last; revision++ {
-		if number, given := h.given[revision]; given && !slices.Equal(h.Operations[number].Writes, byRevision[revision]) {
-			find("acknowledged write lost or altered: revision %d has %v, and was given to %v", revision, byRevision[revision], h.Operations[number])
+		made := byRevision[revision]
+		number, given := h.given[revision]
+		if given && !slices.Equal(h.Operations[number].Writes, made) {
+			find("acknowledged write lost or altered: revision %d has %v, and was given to %v", revision, made, h.Operations[number])
+		}
+		put := slices.IndexFunc(made, func(write Write) bool { return !write.Deleted })
+		if wanted := []Write(nil); !given && put >= 0 {
+			if wanted = h.tried[made[put].Value]; !isWhole(made, wanted, live) {
+				find("a write took effect in part: revision %d has %v of %v", revision, made, wanted)
+			}
+		}
+		for _, write := range made {
+			live[write.Key] = !write.Deleted
 		}
 	}
 	return broken
+}
+
+// isWhole says whether what was made at a revision is all of an operation: but for
+// deletions of keys that are not known to have been there.
+func isWhole(made, wanted []Write, live map[string]bool) bool {
+	for _, write := range wanted {
+		if len(made) > 0 && made[0] == write {
+			made = made[1:]
+		} else if !write.Deleted || live[write.Key] {
+			return false
+		}
+	}
+	return len(made) == 0
 }
 
 // rules are all that do not hold, in words. It is the second opinion: nothing of
@@ -93,6 +119,9 @@ func (h *History) events(events []Event, first, last int64) (broken []string) {
 func (h *History) rules() []string {
 	if len(h.Watches) == 0 || h.Watches[0].First > h.First {
 		return []string{"there is no watch of everything"}
+	}
+	if h.highest > h.Last {
+		return append(slices.Clone(h.told), fmt.Sprintf("revision %d was told to a client, and the last one is %d", h.highest, h.Last))
 	}
 	all := upTo(h.Watches[0].Events, h.Last)
 	broken := append(slices.Clone(h.told), h.events(all, h.First, h.Last)...)
@@ -109,11 +138,7 @@ func (h *History) rules() []string {
 
 // upTo are the events up to a revision: what was given up on may come later.
 func upTo(events []Event, last int64) []Event {
-	end := slices.IndexFunc(events, func(event Event) bool { return event.Revision > last })
-	if end < 0 {
-		return events
-	}
-	return events[:end]
+	return slices.DeleteFunc(slices.Clone(events), func(event Event) bool { return event.Revision > last })
 }
 
 // watches compares what all watches were told with what the first was.
@@ -166,7 +191,9 @@ func (h *History) reads(all []Event) (broken []string) {
 // of these revisions. What was there before the first revision is not known.
 func isNewest(read Read, versions []Event, from, to, first int64) bool {
 	isCurrent, begin := read.Revision < first, int64(0)
-	for _, version := range versions {
+	// All before the last one that was there at the beginning are older.
+	start := sort.Search(len(versions), func(place int) bool { return versions[place].Revision > from })
+	for _, version := range versions[max(0, start-1):] {
 		if isCurrent && begin <= to && version.Revision > from {
 			return true
 		}

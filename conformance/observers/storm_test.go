@@ -31,7 +31,7 @@ func TestStorm(t *testing.T) {
 	for _, server := range everybody {
 		clients = append(clients, server.Client())
 	}
-	history := audit.New(audit.Keys)
+	history := audit.New(t, audit.Keys)
 	load := audit.StartLoad(clients, history, 10*time.Millisecond)
 	defer load.Stop()
 	random := rand.New(rand.NewPCG(7, 7))

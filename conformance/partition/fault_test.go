@@ -119,7 +119,7 @@ func newScene(t *testing.T) *scene {
 
 func (f fault) run(t *testing.T) {
 	s := newScene(t)
-	history := audit.New(audit.Keys)
+	history := audit.New(t, audit.Keys)
 	load := audit.StartLoad(s.clients, history, 10*time.Millisecond)
 	defer load.Stop()
 	time.Sleep(time.Second)

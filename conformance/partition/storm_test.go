@@ -18,7 +18,7 @@ func TestStorm(t *testing.T) {
 	requirePrivilege(t)
 	random := rand.New(rand.NewPCG(harness.Seed(t), 1))
 	s := newScene(t)
-	history := audit.New(audit.Keys)
+	history := audit.New(t, audit.Keys)
 	load := audit.StartLoad(s.clients, history, 10*time.Millisecond)
 	defer load.Stop()
 	between := func(low, high int) time.Duration { return time.Duration(low+random.IntN(high-low)) * time.Millisecond }

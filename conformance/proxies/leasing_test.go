@@ -281,7 +281,7 @@ func TestLeasedLoadsAreLinearizable(t *testing.T) {
 				}
 				clients = append(clients, client)
 			}
-			history := audit.New(audit.Keys)
+			history := audit.New(t, audit.Keys)
 			history.HeadersLag = true
 			load := audit.StartMix(clients, history, 5*time.Millisecond, c.mix)
 			defer load.Stop()

@@ -68,7 +68,7 @@ func TestLoadsThroughProxies(t *testing.T) {
 		leases = append(leases, keepLease(t, way.name, dial(way.endpoints)))
 	}
 
-	history := audit.New(audit.Keys)
+	history := audit.New(t, audit.Keys)
 	load := audit.StartLoad(clients, history, 5*time.Millisecond)
 	defer load.Stop()
 	goOn := func(after string) {

@@ -21,7 +21,7 @@ func TestKill(t *testing.T) {
 	const writerCount, followerCount, writesMin = 16, 4, 10
 
 	server := harness.Start(t, harness.Subject(), "--quota-backend-bytes=8589934592")
-	history := audit.New(ownKeys...)
+	history := audit.New(t, "")
 	writers := startWriters(server.Client(), writerCount, history)
 	defer writers.stop()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -34,7 +34,7 @@ func newLyingRun(t *testing.T, flags ...string) *lyingRun {
 	server := harness.Prepare(t, harness.Subject(), filepath.Join(t.TempDir(), "data"), append([]string{"--snapshot-count=200"}, flags...)...)
 	random := rand.New(rand.NewPCG(harness.Seed(t), 1))
 	return &lyingRun{
-		t: t, server: server, client: server.Client(), disk: lie(t, library, server), history: audit.New(ownKeys...), random: random, audited: 1,
+		t: t, server: server, client: server.Client(), disk: lie(t, library, server), history: audit.New(t, ""), random: random, audited: 1,
 	}
 }
 
@@ -258,7 +258,8 @@ func TestClockJumps(t *testing.T) {
 		for range alive {
 		}
 	}()
-	history := audit.New(ownKeys...)
+	// The key of the lease is not among those.
+	history := audit.New(t, ownKeys...)
 	writers := startWriters(client, lyingWriters, history)
 	defer writers.stop()
 	jumps := harness.Number(t, "CLOCK_JUMPS", 6)

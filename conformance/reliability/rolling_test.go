@@ -33,7 +33,7 @@ func TestRolling(t *testing.T) {
 		member.SetBinary(older)
 	}
 	cluster.RunAll()
-	client, history := cluster.Client(), audit.New(ownKeys...)
+	client, history := cluster.Client(), audit.New(t, "")
 	writers := startWriters(client, 8, history)
 	defer writers.stop()
 	audited, rounds := int64(1), harness.Number(t, "ROLLING_ROUNDS", 1)
