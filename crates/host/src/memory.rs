@@ -31,10 +31,10 @@ pub fn return_memory_soon() -> bool {
             set(&name, DECAY_MS);
         }
     }
-    is_soon &= set(c"background_thread", true);
-    if !is_soon {
+    if !set(c"background_thread", true) {
         // Else threads would leave to it what nobody does then.
         set(c"background_thread", false);
+        is_soon = false;
     }
     is_soon
 }

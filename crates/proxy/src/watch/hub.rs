@@ -362,7 +362,7 @@ impl Hub {
             let is_main_empty = *self.lanes.of(Lane::Main) == 0;
             if is_main_empty && self.progress.asked.is_empty() && self.progress.waiting.is_empty() {
                 // Those that asked have gone, and there is nothing to join.
-                self.progress.is_asked = false;
+                (self.progress.is_asked, self.progress.moves) = (false, 0);
                 return;
             }
             // A watch that seemed to begin in the future, to a member that lagged behind, may not any more.
@@ -373,11 +373,13 @@ impl Hub {
                 if due.is_empty() && is_main_empty && now_ms >= self.progress.moves_at_ms {
                     // A stream without a watch is told no progress: the first to begin finds out how far the member is. It may begin in
                     // years, so this is done less and less often.
-                    let pause = PROGRESS_PATIENCE_MS << self.progress.moves.min(MOVES_DOUBLED);
-                    self.progress.moves = self.progress.moves.saturating_add(1);
-                    self.progress.moves_at_ms = now_ms.saturating_add(pause);
                     let created = future().filter(|(_, feed)| feed.is_created);
-                    due.extend(created.min_by_key(|(_, feed)| feed.position).map(|(id, _)| *id));
+                    if let Some((first, _)) = created.min_by_key(|(_, feed)| feed.position) {
+                        due.push(*first);
+                        let pause = PROGRESS_PATIENCE_MS << self.progress.moves.min(MOVES_DOUBLED);
+                        self.progress.moves = self.progress.moves.saturating_add(1);
+                        self.progress.moves_at_ms = now_ms.saturating_add(pause);
+                    }
                 }
                 due.into_iter().for_each(|number| self.change_lane(number, Lane::Main));
             }

@@ -176,6 +176,7 @@ struct World {
     applier: Applier,
     /// Those since the last checkpoint.
     entries: Vec<raftpb::Entry>,
+    checkpoint_index: u64,
     last_index: u64,
     keys: u64,
     counts: Counts,
@@ -192,7 +193,8 @@ impl World {
         let Opened { store, applier, .. } = open(&disk);
         let model = Model { revision: 1, ..Model::default() };
         let (entries, counts) = (Vec::new(), Counts::default());
-        World { random: Random::new(seed), model, disk, store, applier, entries, last_index: 0, keys, counts }
+        let (random, checkpoint_index, last_index) = (Random::new(seed), 0, 0);
+        World { random, model, disk, store, applier, entries, checkpoint_index, last_index, keys, counts }
     }
 
     /// Half of the time one of few keys. They are of many lengths, and many begin alike.
@@ -327,6 +329,7 @@ impl World {
         let job = self.applier.checkpoint();
         let index = job.applied_index();
         job.write().unwrap();
+        self.checkpoint_index = index;
         self.entries.retain(|entry| entry.index() > index);
         self.counts.checkpoints += 1;
     }
@@ -338,6 +341,7 @@ impl World {
         }
         let Opened { store, applier, applied, .. } = open(&self.disk);
         (self.store, self.applier) = (store, applier);
+        assert!((self.checkpoint_index..=self.last_index).contains(&applied.index), "it opens at {}", applied.index);
         let behind = self.entries.iter().position(|entry| entry.index() > applied.index).unwrap_or(self.entries.len());
         for part in self.entries[behind..].chunks(500) {
             self.applier.apply(part, &mut Told::default()).unwrap();
@@ -368,8 +372,8 @@ fn a_long_history_is_that_of_its_model() {
     let seed = number("SEED").unwrap_or(now);
     eprintln!("{operations} operations from SEED={seed}");
     let mut world = World::new(seed, (operations / 200).max(400));
-    // About so many of each in a history, or as many for each key if that is less often.
-    let rare = (operations / 500).min(50_000);
+    // Operations between two compactions, on average, and between two of the rest: some 500 of each in a history.
+    let rare = (operations / 500).clamp(1, 50_000);
     while world.counts.operations < operations {
         let len = 1 + if world.random.chance(20) { world.random.below(400) } else { world.random.below(8) };
         let requests = (0..len).map(|_| world.request()).collect();
