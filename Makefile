@@ -313,6 +313,12 @@ reliability-full: build
 bench-vs-etcd: build
 	CAIRN_BIN=$(BIN) python3 conformance/vs_etcd/vs_etcd.py $(ARGS)
 
+# What the hops of one client's put cost by epoll, by spinning before it and by io_uring, without any of Cairn (docs/adr/0018-waiting.md); needs liburing and an idle machine.
+bench-waits:
+	mkdir -p $(CARGO_TARGET_DIR)/bench && cc -O2 -Wall -o $(CARGO_TARGET_DIR)/bench/waits conformance/vs_etcd/waits.c -luring
+	for round in 1 2 3; do for members in 1 3; do for how in "epoll 0" "spin 20" "spin 100" "uring 0"; do \
+	  $(CARGO_TARGET_DIR)/bench/waits $$how $$members 4000 $(CARGO_TARGET_DIR)/bench || exit 1; done; done; done
+
 # The slowest puts of Cairn and of etcd while a large store is filled, compacted, saved, listed and hashed; needs an idle machine. ARGS=--quick shows whether it works.
 bench-tails: build
 	CAIRN_BIN=$(BIN) python3 conformance/vs_etcd/tails.py $(ARGS)
