@@ -192,10 +192,11 @@ int main(int count, char **words) {
     int members = atoi(words[3]), requests = atoi(words[4]), client, served, to[MEMBERS_MAX], from[MEMBERS_MAX];
     check(members >= 1 && members <= MEMBERS_MAX && requests > 0, "1 to 3 members, and requests");
     signal(SIGPIPE, SIG_IGN);
+    pid_t pids[MEMBERS_MAX];
     connect_pair(&client, &served);
     for (int number = 1; number < members; number++) connect_pair(&to[number], &from[number]);
     for (int number = 0; number < members; number++) {
-        if (fork()) continue;
+        if ((pids[number] = fork())) continue;
         struct member member = {.links[0].socket = number ? from[number] : served, .count = number ? 1 : members};
         close(client);
         for (int other = 1; other < members; other++) {
@@ -221,7 +222,7 @@ int main(int count, char **words) {
     double rate = requests / (now_us() - began) * 1e6;
     qsort(took, requests, sizeof *took, compare);
     printf("%s %s us, %d members: %.0f requests/s, p50 %.0f us, p99 %.0f us\n", how, spin_us > 0 ? words[2] : "0", members, rate, took[requests / 2], took[requests * 99L / 100]);
-    close(client);
+    for (int number = 0; number < members; number++) kill(pids[number], SIGKILL);
     while (wait(NULL) > 0) {}
     return 0;
 }
