@@ -12,6 +12,9 @@ use disk::sim::Random;
 /// Separates the operator's random choices from all others.
 const STREAM: u64 = 0x0b5e_12fa_0c47_a100;
 
+/// Alarms that the operator disarms before it makes room again. Members that are short of room raise theirs as fast as it disarms them.
+const DISARMED_MAX: u64 = 20;
+
 /// What the operator does next.
 #[derive(Clone, Copy)]
 enum Step {
@@ -29,11 +32,19 @@ pub(crate) struct Operator {
     waits_for: Option<usize>,
     /// Alarms that were disarmed.
     pub(crate) disarmed: u64,
+    /// Those since it made room.
+    disarmed_since: u64,
 }
 
 impl Operator {
     pub(crate) fn new(seed: u64) -> Operator {
-        Operator { random: Random::new(seed ^ STREAM), step: Step::Look, waits_for: None, disarmed: 0 }
+        Operator {
+            random: Random::new(seed ^ STREAM),
+            step: Step::Look,
+            waits_for: None,
+            disarmed: 0,
+            disarmed_since: 0,
+        }
     }
 }
 
@@ -97,14 +108,18 @@ fn alarm_at(host: &Host) -> Option<AlarmMember> {
 }
 
 impl Operator {
-    /// Goes on to the next step. Alarms are disarmed until there are none.
+    /// Goes on to the next step. Alarms are disarmed until there are none, or it turns out that more room is needed.
     fn advance(&mut self) {
         self.step = match self.step {
             Step::Look | Step::Delete => Step::Compact,
-            Step::Compact => Step::Disarm,
+            Step::Compact => {
+                self.disarmed_since = 0;
+                Step::Disarm
+            }
             Step::Disarm => {
                 self.disarmed += 1;
-                Step::Disarm
+                self.disarmed_since += 1;
+                if self.disarmed_since < DISARMED_MAX { Step::Disarm } else { Step::Look }
             }
         };
     }
