@@ -32,10 +32,8 @@ pub struct Member {
     pub(crate) election_ticks: usize,
     pub(crate) election_timeout: usize,
     pub(crate) seen: (u64, StateRole, u64),
-    /// A quorum has refused to elect this member, and it has known no leader since.
-    pub(crate) was_refused: bool,
-    /// The last term with a candidate whose log is behind this member's.
-    pub(crate) outranked_in: u64,
+    /// Lets another that has more in its log stand first: see [`Member::yield_to`].
+    pub(crate) yields: bool,
     pub(crate) durable_term: u64,
     pub(crate) unsynced: VecDeque<Unsynced>,
     /// Removals of which others may not be told yet.
@@ -131,8 +129,7 @@ impl Member {
             election_ticks: config.election_ticks,
             election_timeout: config.election_ticks,
             seen: (0, StateRole::Follower, 0),
-            was_refused: false,
-            outranked_in: 0,
+            yields: false,
             durable_term,
             unsynced: VecDeque::new(),
             removals,

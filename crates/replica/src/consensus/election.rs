@@ -2,7 +2,7 @@
 
 use crate::consensus::core::Member;
 use crate::consensus::error::Error;
-use raft::{StateRole, eraftpb};
+use raft::StateRole;
 
 impl Member {
     /// Handles a tick of the clock.
@@ -18,6 +18,10 @@ impl Member {
         // leader either.
         if self.is_closed() || (election_due && !self.log_is_durable()) {
             return;
+        }
+        if election_due && std::mem::take(&mut self.yields) {
+            // The other had its time. If it is still there, it refuses this member again.
+            self.draw_election_timeout();
         }
         self.node.tick();
         self.tick_lagging();
@@ -42,9 +46,8 @@ impl Member {
         let raft = &self.node.raft;
         let now = (raft.term, raft.state, raft.leader_id);
         if now != self.seen {
-            let (term, state, _) = std::mem::replace(&mut self.seen, now);
-            let is_refused = (term, state, now.1) == (now.0, StateRole::Candidate, StateRole::Follower);
-            self.was_refused = now.2 == 0 && now.0 != self.outranked_in && (is_refused || self.was_refused);
+            self.seen = now;
+            self.yields &= raft.leader_id == 0;
             self.draw_election_timeout();
         }
         self.node.raft.set_randomized_election_timeout(self.election_timeout);
@@ -63,21 +66,24 @@ impl Member {
         }
     }
 
-    /// Whether the candidate lacks entries that this member has.
-    pub(crate) fn outranks(&self, candidate: &eraftpb::Message) -> bool {
-        let log = &self.node.raft.raft_log;
-        (candidate.log_term, candidate.index) < (log.last_term(), log.last_index())
+    /// Called for two of which one has refused the other its vote, with the end of the other's log. If this member has less
+    /// in its log it waits longer until it stands next, and lets the other begin an election first. Without pre-vote each of
+    /// its failed elections would restart the other's timeout, or be a term ahead of it.
+    pub(crate) fn yield_to(&mut self, (log_term, index): (u64, u64)) {
+        let raft = &self.node.raft;
+        let is_longer = (log_term, index) > (raft.raft_log.last_term(), raft.raft_log.last_index());
+        if is_longer && raft.leader_id == 0 && !self.yields {
+            self.yields = true;
+            self.draw_election_timeout();
+        }
     }
 
-    /// A candidate that a quorum has refused probably lacks entries that others have. Until there is a leader, it waits
-    /// longer and lets the others begin an election first. Without pre-vote each of its failed elections would restart
-    /// their timeouts.
     pub(crate) fn draw_election_timeout(&mut self) {
         // xorshift64*: the numbers need a good spread, not cryptographic quality.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        let least = self.election_ticks.saturating_mul(if self.was_refused { 2 } else { 1 });
+        let least = self.election_ticks.saturating_mul(if self.yields { 2 } else { 1 });
         let spread = self.random.checked_rem(self.election_ticks as u64).unwrap_or(0);
         self.election_timeout = least.saturating_add(spread as usize);
     }

@@ -34,6 +34,7 @@
 //! | `set_randomized_election_timeout` holds until the next change of term, role or leader | a seed decides a run | `cluster::the_same_seeds_elect_the_same_leader` |
 //! | asks a storage that is not ready again (`LogTemporarilyUnavailable`, `SnapshotTemporarilyUnavailable`) | the pace of those far behind, offers of snapshots | `lagging`, `raft_rs::a_snapshot_that_is_not_there_yet_is_asked_for_again` |
 //! | who is no voter of its own configuration never campaigns, whatever the time or a leader says | observers (`observe.rs`), learners, members that were removed | `raft_rs::who_is_no_voter_never_campaigns`, `observer::it_applies_what_it_is_sent_and_acknowledges_nothing` |
+//! | answers a request for a vote, if at all, with the only new message; reads neither index nor log term of answers | refusals name the refuser's log, so that who has less in it waits | `cluster::a_candidate_that_lacks_entries_is_told_so`, `cluster::a_member_that_was_refused_stands_after_the_others` |
 //! | votes carry commit index and its term, and commit by it | the last of two learns of the other's removal | `raft_rs::a_vote_tells_what_is_committed` |
 //!
 //! Time is counted in ticks, randomness comes from the seed, and sockets, disks and threads belong to the caller.

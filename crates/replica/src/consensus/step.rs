@@ -102,7 +102,7 @@ impl Member {
             return Ok(());
         }
         if kind == MessageType::MsgRequestVote && message.term() < self.node.raft.term {
-            self.tell_term(message.from());
+            self.tell_term(&message);
             return Ok(());
         }
         let mut message = convert::message_to_raft(message, kind);
@@ -127,13 +127,19 @@ impl Member {
             self.after_input();
             return Ok(());
         }
-        if kind == MessageType::MsgRequestVote && self.outranks(&message) {
-            self.outranked_in = self.outranked_in.max(message.term);
+        let log_end = (message.log_term, message.index);
+        let asks_for_vote = matches!(kind, MessageType::MsgRequestVote | MessageType::MsgRequestPreVote);
+        let is_refusal = is_vote_response(kind) && message.reject && message.term >= self.node.raft.term;
+        if is_refusal && self.node.raft.prs().get(message.from).is_some() {
+            self.yield_to(log_end);
         }
         let commit_notice = self.is_commit_notice(&message).then_some((message.from, message.index));
-        let term = self.node.raft.term;
+        let (term, made) = (self.node.raft.term, self.node.raft.msgs.len());
         let stepped = self.node.step(message);
         self.leaps.note(term, self.node.raft.term);
+        if asks_for_vote {
+            self.complete_refusal(made, log_end);
+        }
         match stepped {
             // Late messages of a removed member, and proposals that no leader takes now, are dropped: the proposer gets
             // no answer and decides itself when to give up.
@@ -149,12 +155,27 @@ impl Member {
 
     /// Refuses a vote in a term that is over. raft-rs does not answer it, and a candidate that this member does not
     /// know yet (it was just added) could stay a term behind for long: neither of the two would learn the other's term.
-    fn tell_term(&mut self, candidate: u64) {
+    fn tell_term(&mut self, request: &raftpb::Message) {
         let raft = &mut self.node.raft;
+        let made = raft.msgs.len();
         let mut refusal =
-            eraftpb::Message { to: candidate, from: raft.id, term: raft.term, reject: true, ..Default::default() };
+            eraftpb::Message { to: request.from(), from: raft.id, term: raft.term, reject: true, ..Default::default() };
         refusal.set_msg_type(MessageType::MsgRequestVoteResponse);
         raft.msgs.push(refusal);
+        self.complete_refusal(made, (request.log_term(), request.index()));
+        self.after_input();
+    }
+
+    /// Names the end of this member's log in its refusal of a vote, if one was made behind the first `made` messages: the
+    /// candidate, whose log ends at `candidates`, does not learn otherwise whether it was refused for its log or for
+    /// another candidate.
+    fn complete_refusal(&mut self, made: usize, candidates: (u64, u64)) {
+        let raft = &mut self.node.raft;
+        let own = (raft.raft_log.last_term(), raft.raft_log.last_index());
+        let is_refusal = |message: &&mut eraftpb::Message| is_vote_response(message.get_msg_type()) && message.reject;
+        let Some(refusal) = raft.msgs.iter_mut().skip(made).find(is_refusal) else { return };
+        (refusal.log_term, refusal.index) = own;
+        self.yield_to(candidates);
     }
 
     /// Whether a message is a commit notice: an append that contains only a higher commit index.
@@ -374,6 +395,10 @@ impl Member {
 fn changes(message: &eraftpb::Message) -> impl Iterator<Item = raftpb::ConfChange> {
     let changes = message.entries.iter().filter(|entry| entry.get_entry_type() != eraftpb::EntryType::EntryNormal);
     changes.map(|entry| raftpb::ConfChange::decode(&entry.context[..]).unwrap_or_default())
+}
+
+fn is_vote_response(kind: MessageType) -> bool {
+    matches!(kind, MessageType::MsgRequestVoteResponse | MessageType::MsgRequestPreVoteResponse)
 }
 
 fn kind(number: i32) -> Result<MessageType, Refusal> {
