@@ -136,7 +136,7 @@ fn entries_continue_its_log_or_are_refused() {
     member.step(append(3, 2, (2, 2), vec![entry(3, 2)])).expect("an entry by way of a member that is behind");
     settle(&mut member);
     let status = member.status();
-    assert_eq!((status.applied, status.leader, status.term), (3, 4, 7));
+    assert_eq!((status.applied, status.leader, status.term), (3, 3, 7));
     // Nobody leads, but entries still come.
     member.step(message(MessageType::MsgHeartbeat, 0, 7)).expect("no leader");
     member.step(append(0, 7, (3, 2), vec![entry(4, 7)])).expect("an entry");
@@ -249,6 +249,28 @@ fn questions_and_proposals_go_to_the_leader_that_it_knows_of() {
     };
     member.step(proposal).expect("a proposal");
     assert_eq!(said(&settle(&mut member)), [MessageType::MsgProp]);
+}
+
+/// What it followed was a candidate of a later term that nobody else heard of. The term of the others may stay for months.
+#[test]
+fn a_leader_of_an_older_term_counts_as_well() {
+    for first in [MessageType::MsgHeartbeat, MessageType::MsgApp] {
+        let mut member = observer(|_| {});
+        member.step(append(3, 2, (0, 0), vec![entry(1, 2)])).expect("an entry");
+        settle(&mut member);
+        member.step(message(MessageType::MsgHeartbeat, 0, 4)).expect("its source is a candidate");
+        settle(&mut member);
+        assert!(!member.takes_proposals());
+        let word = if first == MessageType::MsgApp {
+            append(5, 3, (1, 2), vec![entry(2, 3)])
+        } else {
+            message(MessageType::MsgHeartbeat, 5, 3)
+        };
+        member.step(word).expect("the next source has a leader");
+        settle(&mut member);
+        assert!(member.takes_proposals(), "{first:?}");
+        assert_eq!((member.status().leader, member.status().term), (5, 4), "{first:?}");
+    }
 }
 
 #[test]

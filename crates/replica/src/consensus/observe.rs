@@ -123,8 +123,6 @@ impl Member {
             other => return Err(Refusal::Type(other as i32).into()),
         }
         // What is committed stays committed, however old the term is that its sender knows of.
-        let (before, is_news) = (self.node.raft.leader_id, term >= self.node.raft.term);
-        let leader = if is_news { leader } else { before };
         message.from = Some(if leader == 0 { NOBODY } else { leader });
         message.term = Some(term.max(self.node.raft.term));
         let stepped = self.step_checked(message);
@@ -146,9 +144,10 @@ impl Member {
         if term > NUMBER_MAX || !self.leaps.allow(ours, term) {
             return Err(Refusal::Number.into());
         }
-        let is_news = leader == 0 || term >= ours;
+        // The sender's leader counts in an older term, too: this observer may have followed a candidate that nobody else
+        // heard of. A leader that was replaced answers nothing, and its own term ends when it hears of the next.
         let next = (term.max(ours), leader);
-        if is_news && next != (ours, self.node.raft.leader_id) {
+        if next != (ours, self.node.raft.leader_id) {
             self.node.raft.become_follower(next.0, next.1);
             self.leaps.note(ours, next.0);
             self.after_input();

@@ -127,10 +127,10 @@ impl Headroom {
     }
 
     /// Notes a report once Raft has taken its message: a response counts if this member leads, a heartbeat if this member follows its
-    /// sender. `status` is this member's status then.
-    pub(super) fn hear(&self, report: HeadroomReport, status: &Status, now_ms: u64) {
+    /// sender. `status` is this member's status then. One that `observes` takes its source's leader in an older term, too.
+    pub(super) fn hear(&self, report: HeadroomReport, status: &Status, observes: bool, now_ms: u64) {
         let is_due = if report.is_answer { status.role == Role::Leader } else { status.leader == report.from };
-        if is_due && report.term == status.term {
+        if is_due && (observes || report.term == status.term) {
             lock(&self.told).insert(report.from, Told { bytes: report.bytes, index: report.index, at_ms: now_ms });
         }
     }
@@ -259,7 +259,7 @@ mod tests {
     fn hear(headroom: &Headroom, message: &raftpb::Message, now_ms: u64) {
         let leads = message.r#type() == MessageType::MsgHeartbeatResp;
         if let Some(report) = HeadroomReport::of(message) {
-            headroom.hear(report, &stands(leads), now_ms);
+            headroom.hear(report, &stands(leads), false, now_ms);
         }
     }
 
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn only_the_leader_that_is_followed_and_followers_of_this_term_are_heard() {
-        let counts = |kind, from, term, leads| {
+        let counts_for = |observes, kind, from, term, leads| {
             let headroom = Headroom::default();
             let message = raftpb::Message {
                 term: Some(term),
@@ -304,13 +304,16 @@ mod tests {
                 headroom_index: Some(1),
                 ..heartbeat(kind, from)
             };
-            headroom.hear(HeadroomReport::of(&message).expect("it tells"), &stands(leads), 0);
+            headroom.hear(HeadroomReport::of(&message).expect("it tells"), &stands(leads), observes, 0);
             headroom.look_around(3, |_| true, 0);
             headroom.least_told_bytes() == Some(0)
         };
+        let counts = |kind, from, term, leads| counts_for(false, kind, from, term, leads);
         use MessageType::{MsgHeartbeat, MsgHeartbeatResp};
         assert!(counts(MsgHeartbeat, 2, 5, false), "the leader");
         assert!(!counts(MsgHeartbeat, 2, 4, false), "a late report of it");
+        assert!(counts_for(true, MsgHeartbeat, 2, 4, false), "an observer was in a later term than its members");
+        assert!(!counts_for(true, MsgHeartbeat, 3, 4, false), "not the leader that its source knows of");
         assert!(!counts(MsgHeartbeat, 3, 5, false), "another member");
         assert!(!counts(MsgHeartbeat, 2, 5, true), "this member leads");
         assert!(counts(MsgHeartbeatResp, 2, 5, true), "a follower");

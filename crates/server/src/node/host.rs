@@ -69,7 +69,8 @@ impl Shell for Host {
         let Some(report) = mark.report else { return };
         let conf_state = raft.conf_state();
         if conf_state.voters.contains(&report.from) || conf_state.learners.contains(&report.from) {
-            self.node.headroom.hear(report, &raft.status(), self.node.now_ms());
+            let observes = self.node.link.is_some();
+            self.node.headroom.hear(report, &raft.status(), observes, self.node.now_ms());
         }
     }
 
