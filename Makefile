@@ -27,7 +27,7 @@ cluster: build
 
 # Everything CI runs; the stages joined by `+` run beside each other. docs/ci.md has their times.
 test:
-	@.ci/stages tools unit+programs conformance+clients+ecosystem-short+lint+fuzz-short+reliability published+faults attacks-short+sim-short
+	@.ci/stages tools unit+programs conformance+lint+fuzz-short reliability+clients+ecosystem-short+kubernetes-short published+faults attacks-short+sim-short
 
 # What CI does not run, one stage after the other, and to the end although one fails: SEEDS=n (100,000) fresh ones of the simulator, else as each target has it. docs/ci.md has what each needs.
 nightly:
