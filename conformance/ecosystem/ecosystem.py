@@ -113,7 +113,7 @@ def judge(suite: Suite, comparison: Comparison) -> bool:
         print(f"{suite.name}: passes on cairn only: {name}")
     is_whole = comparison.proves(PASSES_MIN[suite.name])
     if not is_whole:
-        print(f"{suite.name}: {counts(comparison.etcd)} on etcd, and {PASSES_MIN[suite.name]} should pass there")
+        print(f"{suite.name}: {counts(comparison.etcd)} on etcd and {counts(comparison.cairn)} on cairn; on one of them {PASSES_MIN[suite.name]} should pass")
     good = is_whole and not comparison.lost
     if not good:
         print(f"{suite.name}: what it printed, and the servers' logs: {runs(suite)}")
