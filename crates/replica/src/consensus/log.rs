@@ -1,5 +1,6 @@
 //! The recent part of the Raft log in memory, as raft-rs reads it.
 
+use crate::consensus::chunked::Chunked;
 use crate::consensus::lagging::Allowance;
 use raft::eraftpb::{ConfState, Entry, HardState, Snapshot};
 use raft::{GetEntriesContext, RaftState, Result, Storage, StorageError};
@@ -18,7 +19,7 @@ pub(crate) struct Log {
     start: (u64, u64),
     /// The first index of each term up to `start`: the terms of trimmed entries, which raft-rs must not see.
     trimmed_terms: VecDeque<(u64, u64)>,
-    entries: VecDeque<Entry>,
+    entries: Chunked<Entry>,
     bytes: u64,
     pub(crate) hard_state: HardState,
     pub(crate) conf_state: ConfState,
@@ -46,17 +47,9 @@ impl Log {
         let bytes = entries.iter().map(size).sum();
         let wanted = Cell::new(false);
         let trimmed_terms = [start].into();
-        Log {
-            start,
-            trimmed_terms,
-            entries: entries.into(),
-            bytes,
-            hard_state,
-            conf_state,
-            offer: None,
-            wanted,
-            allowance,
-        }
+        let mut kept = Chunked::new();
+        kept.extend(entries);
+        Log { start, trimmed_terms, entries: kept, bytes, hard_state, conf_state, offer: None, wanted, allowance }
     }
 
     /// Adds entries, replacing those from the first one's index on.
@@ -70,7 +63,9 @@ impl Log {
             );
         };
         assert!(keep <= self.entries.len(), "the log would have a hole");
-        for replaced in self.entries.drain(keep..) {
+        while self.entries.len() > keep
+            && let Some(replaced) = self.entries.pop_back()
+        {
             self.bytes = self.bytes.saturating_sub(size(&replaced));
         }
         let bytes = entries.iter().map(size).sum::<u64>();
@@ -131,7 +126,7 @@ impl Log {
     pub(crate) fn index_to_fit(&self, bytes_max: u64) -> u64 {
         let mut excess = self.bytes.saturating_sub(bytes_max);
         let mut index = self.start.0;
-        for entry in &self.entries {
+        for entry in self.entries.iter() {
             if excess == 0 {
                 break;
             }
@@ -198,8 +193,11 @@ impl Storage for Log {
             max_size = max_size.min(self.allowance.left());
         }
         let mut taken_bytes = 0u64;
-        let mut taken = Vec::with_capacity(to.saturating_sub(from));
-        for entry in self.entries.range(from..to) {
+        let count = to.saturating_sub(from);
+        // raft-rs asks for all that there are behind a follower's last, which may be a million, and for as many as a message holds.
+        let count_max = max_size.checked_div(ENTRY_OVERHEAD_BYTES).unwrap_or(0).saturating_add(1);
+        let mut taken = Vec::with_capacity(count.min(usize::try_from(count_max).unwrap_or(usize::MAX)));
+        for entry in self.entries.from(from).take(count) {
             taken_bytes = taken_bytes.saturating_add(size(entry));
             // At least one entry is always sent, or a large one would stall the follower for good.
             if taken_bytes > max_size && !taken.is_empty() {

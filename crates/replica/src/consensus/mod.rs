@@ -42,6 +42,7 @@
 mod backlog;
 mod bootstrap;
 mod bounds;
+mod chunked;
 mod cluster;
 mod config;
 mod convert;
