@@ -1,6 +1,6 @@
 //! How many threads rebuild an index, and how they share the work.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Records for which a further thread is worth its start.
 const RECORDS_PER_THREAD: usize = 100_000;
@@ -17,7 +17,9 @@ pub(crate) struct Crew {
 impl Crew {
     /// As many threads as the machine has cores: nothing else is to be done yet.
     pub(crate) fn of_a_start() -> Crew {
-        let threads_max = std::thread::available_parallelism().map_or(1, usize::from);
+        // Read once: the simulator starts thousands of stores, and the answer is in files of the system.
+        static CORES: OnceLock<usize> = OnceLock::new();
+        let threads_max = *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from));
         Crew { threads_max, records_per_thread: RECORDS_PER_THREAD, rest: || {} }
     }
 
