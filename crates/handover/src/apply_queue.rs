@@ -70,7 +70,7 @@ impl<T> SharedApplyQueue<T> {
     }
 
     /// The apply thread: has `apply` called with each batch and the time since when it has been waiting.
-    pub fn run(&self, mut apply: impl FnMut(Vec<Entry>, Option<T>), tell: impl Fn()) {
+    pub fn run(&self, mut apply: impl FnMut(Vec<Entry>, T), tell: impl Fn()) {
         let mut queue = lock(&self.queue);
         loop {
             if let Some((entries, since)) = queue.entries.take() {

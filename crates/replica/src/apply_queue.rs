@@ -12,30 +12,32 @@ use std::collections::VecDeque;
 
 /// Batches up to this size are applied in place when nothing is being applied.
 pub const APPLY_IN_PLACE_ENTRIES_MAX: usize = 16;
+/// Entries are added to a batch that waits up to this size: the apply thread may be behind by millions. In one batch, these would be copied
+/// whenever it grows, while consensus waits, and reads of what came first would wait for what came last.
+const BATCH_ENTRIES_MAX: usize = 8_192;
 
 /// Committed entries that wait to be applied. `T` is a point in time.
 pub struct ApplyQueue<T> {
     in_place_entries_max: usize,
-    batches: VecDeque<Vec<Entry>>,
-    /// When the first entry of the oldest batch was committed.
-    since: Option<T>,
+    batches: VecDeque<Batch<T>>,
+    /// Bytes of all that wait.
     bytes: usize,
     is_busy: bool,
     /// Whether consensus waits until the queue is idle.
     is_awaited: bool,
 }
 
+struct Batch<T> {
+    entries: Vec<Entry>,
+    /// When its first entry was committed.
+    since: T,
+    bytes: usize,
+}
+
 impl<T> ApplyQueue<T> {
     /// An empty queue.
     pub fn new(in_place_entries_max: usize) -> ApplyQueue<T> {
-        ApplyQueue {
-            in_place_entries_max,
-            batches: VecDeque::new(),
-            since: None,
-            bytes: 0,
-            is_busy: false,
-            is_awaited: false,
-        }
+        ApplyQueue { in_place_entries_max, batches: VecDeque::new(), bytes: 0, is_busy: false, is_awaited: false }
     }
 
     /// Queues committed entries, or returns them for applying in place.
@@ -43,22 +45,25 @@ impl<T> ApplyQueue<T> {
         if entries.len() <= self.in_place_entries_max && self.is_idle() {
             return Some(entries);
         }
-        self.since.get_or_insert_with(now);
-        self.bytes = self.bytes.saturating_add(entries.iter().map(|entry| entry.data().len()).sum());
+        let bytes = entries.iter().map(|entry| entry.data().len()).sum();
+        self.bytes = self.bytes.saturating_add(bytes);
         match self.batches.back_mut() {
-            Some(last) => last.append(&mut entries),
-            None => self.batches.push_back(entries),
+            Some(last) if last.entries.len().saturating_add(entries.len()) <= BATCH_ENTRIES_MAX => {
+                last.entries.append(&mut entries);
+                last.bytes = last.bytes.saturating_add(bytes);
+            }
+            _ => self.batches.push_back(Batch { entries, since: now(), bytes }),
         }
         None
     }
 
     /// The next batch, and since when it has been waiting. The batch counts as being applied until
     /// [`ApplyQueue::done`].
-    pub fn take(&mut self) -> Option<(Vec<Entry>, Option<T>)> {
-        let entries = self.batches.pop_front()?;
-        self.bytes = 0;
+    pub fn take(&mut self) -> Option<(Vec<Entry>, T)> {
+        let batch = self.batches.pop_front()?;
+        self.bytes = self.bytes.saturating_sub(batch.bytes);
         self.is_busy = true;
-        Some((entries, self.since.take()))
+        Some((batch.entries, batch.since))
     }
 
     /// Notes that the batch is applied. Returns whether the queue is idle now and consensus waits for that.
@@ -100,12 +105,31 @@ mod tests {
         assert!(queue.offer(entries(1), || 3).is_none(), "the others come first");
         assert_eq!((queue.bytes(), queue.is_idle()), (16, false));
         let (batch, since) = queue.take().expect("a batch");
-        assert_eq!((batch.len(), since, queue.bytes()), (4, Some(2), 0));
+        assert_eq!((batch.len(), since, queue.bytes()), (4, 2, 0));
         assert!(queue.offer(entries(1), || 4).is_none(), "they are being applied");
         assert!(!queue.is_idle_or_tells());
         assert!(!queue.done(), "one is left");
         assert!(queue.take().is_some() && queue.done(), "consensus is told");
         assert!(queue.is_idle_or_tells());
         assert!(queue.offer(entries(1), || 5).is_some());
+    }
+
+    #[test]
+    fn a_batch_that_waits_grows_up_to_a_size() {
+        let mut queue = ApplyQueue::new(2);
+        let half = BATCH_ENTRIES_MAX as u64 / 2;
+        for now in 1..=3 {
+            assert!(queue.offer(entries(half), || now).is_none());
+        }
+        assert!(queue.offer(entries(2 * half + 1), || 4).is_none(), "they come as one batch");
+        assert_eq!(queue.bytes() as u64, 4 * (5 * half + 1));
+        let mut left = 5 * half + 1;
+        for (count, since) in [(2 * half, 1), (half, 3), (2 * half + 1, 4)] {
+            let (batch, waits_since) = queue.take().expect("a batch");
+            left -= count;
+            assert_eq!((batch.len() as u64, waits_since, queue.bytes() as u64), (count, since, 4 * left));
+            assert!(!queue.done());
+        }
+        assert!(queue.is_idle());
     }
 }

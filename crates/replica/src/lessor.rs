@@ -5,10 +5,10 @@
 //! before. A lease that is renewed before its turn comes is taken over by that; none expires before its turn.
 //!
 //! A renewal changes one number. The queue of deadlines is only consulted when its head is due, and an entry that was renewed
-//! meanwhile goes back with its new deadline; so a keep-alive costs a hash lookup however many leases there are.
+//! meanwhile goes back with its new deadline; so a keep-alive costs a lookup however many leases there are. All tables are trees: one that
+//! moves its millions when it grows would do so while requests wait.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::{Lease, Response};
 
 /// Leases that were renewed, or ended otherwise, and that one search for expired ones passes over: clients that began together, or a new
@@ -19,6 +19,8 @@ const PASSED_OVER_MAX: usize = 4_096;
 struct Deadline {
     ttl_seconds: i64,
     expires_ms: u64,
+    /// Its place in the queue of deadlines: not before this, and renewed since if it expires later.
+    queued_ms: Option<u64>,
     /// Its end is under way.
     is_ending: bool,
     /// The lease was taken over and not renewed since, and [`Spread`] has not said yet when it may end.
@@ -91,14 +93,15 @@ pub struct Lessor {
     confirmed_ms: Option<u64>,
     /// When a confirmation was last requested because of [`Lessor::wants_confirmation`].
     asked_ms: u64,
-    deadlines: HashMap<i64, Deadline>,
-    due: BinaryHeap<Reverse<(u64, i64)>>,
+    deadlines: BTreeMap<i64, Deadline>,
+    /// Leases by the time when they are to be looked at; those whose end is under way are in `retries`.
+    due: BTreeSet<(u64, i64)>,
     /// When to ask again about leases that were named as expired, in order.
     retries: VecDeque<(u64, i64)>,
     /// Leases whose end is under way.
     ending: usize,
     /// Leases whose remaining time is in the log or on its way there, with the number of the checkpoint.
-    noted: HashMap<i64, u64>,
+    noted: BTreeMap<i64, u64>,
     /// Number of checkpoints begun.
     checkpoints: u64,
 }
@@ -115,16 +118,13 @@ impl Lessor {
     }
 
     /// Takes over a piece of the leases, and tells whether there are more: every lease lives for its remaining time and the
-    /// extension from the first piece on, and longer if too many end together. There are `count` leases; `list` lists some
-    /// of them, from an id on and up to a number, in the order of their ids.
-    pub fn take_over(&mut self, count: usize, list: impl FnOnce(i64, usize) -> Vec<Lease>, now_ms: u64) -> bool {
+    /// extension from the first piece on, and longer if too many end together. `list` lists some of the leases, from an id on
+    /// and up to a number, in the order of their ids.
+    pub fn take_over(&mut self, list: impl FnOnce(i64, usize) -> Vec<Lease>, now_ms: u64) -> bool {
         let from = match self.takeover {
             Progress::Done => return false,
             Progress::Waits => {
                 self.spread.origin_ms = now_ms.saturating_add(self.extension_ms);
-                // Otherwise some pieces would move all leases that were taken over before.
-                self.deadlines.reserve(count);
-                self.due.reserve(count);
                 i64::MIN
             }
             Progress::From(from) => from,
@@ -137,7 +137,7 @@ impl Lessor {
             if !self.deadlines.contains_key(&id) {
                 let seconds = if remaining_ttl > 0 { remaining_ttl } else { ttl };
                 let expires_ms = after(self.spread.origin_ms, seconds);
-                self.set(id, Deadline { ttl_seconds: ttl, expires_ms, is_ending: false, is_inherited: true });
+                self.set(id, ttl, expires_ms, true);
             }
         }
         next.is_some()
@@ -199,19 +199,24 @@ impl Lessor {
 
     fn begin(&mut self, id: i64, ttl_seconds: i64, now_ms: u64) {
         let expires_ms = after(ended(now_ms), ttl_seconds);
-        self.set(id, Deadline { ttl_seconds, expires_ms, is_ending: false, is_inherited: false });
+        self.set(id, ttl_seconds, expires_ms, false);
     }
 
     /// Notes that a lease was revoked.
     pub fn revoke(&mut self, id: i64) {
         let removed = self.deadlines.remove(&id);
-        self.count_ended(removed);
+        self.forget(id, removed);
         self.noted.remove(&id);
     }
 
-    fn count_ended(&mut self, deadline: Option<Deadline>) {
-        if deadline.is_some_and(|deadline| deadline.is_ending) {
+    /// What else there is of a lease whose deadline was taken out.
+    fn forget(&mut self, id: i64, deadline: Option<Deadline>) {
+        let Some(deadline) = deadline else { return };
+        if deadline.is_ending {
             self.ending = self.ending.saturating_sub(1);
+        }
+        if let Some(queued_ms) = deadline.queued_ms {
+            self.due.remove(&(queued_ms, id));
         }
     }
 
@@ -308,31 +313,26 @@ impl Lessor {
             if std::mem::take(&mut deadline.is_ending) {
                 self.ending = self.ending.saturating_sub(1);
             }
-            self.due.push(Reverse((deadline.expires_ms, id)));
+            deadline.queue(id, &mut self.due);
         }
         let mut passed_over = 0;
-        while let Some(&Reverse((due_ms, id))) = self.due.peek() {
+        while let Some(&(due_ms, id)) = self.due.first() {
             if due_ms > now_ms || self.ending >= ending_max || passed_over >= PASSED_OVER_MAX {
                 break;
             }
-            self.due.pop();
-            passed_over = passed_over.saturating_add(1);
-            let mut deadline = self.deadlines.get_mut(&id);
-            if let Some(deadline) = &mut deadline
-                && deadline.expires_ms <= now_ms
-                && std::mem::take(&mut deadline.is_inherited)
-            {
+            self.due.pop_first();
+            let Some(deadline) = self.deadlines.get_mut(&id) else { continue };
+            deadline.queued_ms = None;
+            if deadline.expires_ms <= now_ms && std::mem::take(&mut deadline.is_inherited) {
                 deadline.expires_ms = self.spread.next_ms(now_ms);
             }
-            match deadline {
-                Some(deadline) if deadline.expires_ms > now_ms => self.due.push(Reverse((deadline.expires_ms, id))),
-                Some(deadline) if !deadline.is_ending => {
-                    deadline.is_ending = true;
-                    self.ending = self.ending.saturating_add(1);
-                    expired.push(id);
-                    passed_over = passed_over.saturating_sub(1);
-                }
-                Some(_) | None => {}
+            if deadline.expires_ms > now_ms {
+                deadline.queue(id, &mut self.due);
+                passed_over = passed_over.saturating_add(1);
+            } else if !deadline.is_ending {
+                deadline.is_ending = true;
+                self.ending = self.ending.saturating_add(1);
+                expired.push(id);
             }
         }
         self.retries.extend(expired.iter().map(|id| (again_ms, *id)));
@@ -360,17 +360,24 @@ impl Lessor {
 
     /// Time of the next deadline that may be over, if there is one.
     pub fn next_due_ms(&self) -> Option<u64> {
-        self.due.peek().map(|Reverse((due_ms, _))| *due_ms)
+        self.due.first().map(|(due_ms, _)| *due_ms)
     }
 
-    fn set(&mut self, id: i64, deadline: Deadline) {
+    fn set(&mut self, id: i64, ttl_seconds: i64, expires_ms: u64, is_inherited: bool) {
+        let queued_ms = Some(expires_ms);
+        let deadline = Deadline { ttl_seconds, expires_ms, queued_ms, is_ending: false, is_inherited };
         let before = self.deadlines.insert(id, deadline);
-        self.count_ended(before);
-        self.due.push(Reverse((deadline.expires_ms, id)));
-        // The entries of revoked leases stay in the queue; it is rebuilt before they outnumber the live ones.
-        if self.due.len() > self.deadlines.len().saturating_mul(2).saturating_add(1024) {
-            let waiting = self.deadlines.iter().filter(|(_, deadline)| !deadline.is_ending);
-            self.due = waiting.map(|(id, deadline)| Reverse((deadline.expires_ms, *id))).collect();
+        self.forget(id, before);
+        self.due.insert((expires_ms, id));
+    }
+}
+
+impl Deadline {
+    /// Puts the lease into the queue of deadlines, unless it is there.
+    fn queue(&mut self, id: i64, due: &mut BTreeSet<(u64, i64)>) {
+        if self.queued_ms.is_none() {
+            self.queued_ms = Some(self.expires_ms);
+            due.insert((self.expires_ms, id));
         }
     }
 }
@@ -404,7 +411,7 @@ mod tests {
     fn taken_over(leases: &[Lease], now_ms: u64) -> Lessor {
         let mut lessor = Lessor::default();
         lessor.promote(TAKEOVER);
-        while lessor.take_over(leases.len(), |from, max| list(leases, from, max), now_ms) {}
+        while lessor.take_over(|from, max| list(leases, from, max), now_ms) {}
         lessor
     }
 
@@ -439,7 +446,7 @@ mod tests {
             lessor.grant(id, i64::MAX, 0);
             lessor.revoke(id);
         }
-        assert!(lessor.due.len() < 2_000);
+        assert!(lessor.due.is_empty());
     }
 
     #[test]
@@ -478,7 +485,7 @@ mod tests {
         (0..count).for_each(|id| lessor.grant(id, 1, 0));
         (1..count).for_each(|id| assert_eq!(lessor.renew(&lease(id, 1), 500), Some(1)));
         // The one that was not renewed is among the first, and leaves room for another.
-        let overdue = |lessor: &Lessor| lessor.due.iter().filter(|due| due.0.0 <= 1_001).count();
+        let overdue = |lessor: &Lessor| lessor.due.iter().filter(|(due_ms, _)| *due_ms <= 1_001).count();
         assert_eq!((lessor.expired(1_001, 10, 3_000), overdue(&lessor)), (vec![0], PASSED_OVER_MAX + 9));
         assert!(lessor.is_late(1_001), "it goes on soon");
         assert_eq!((lessor.expired(1_002, 10, 3_000), overdue(&lessor)), (vec![], 9));
@@ -552,7 +559,7 @@ mod tests {
         lessor.promote(TAKEOVER);
         let leases = [lease(1, 5), lease(2, 5)];
         assert_eq!(lessor.renew(&leases[0], 100), Some(5));
-        lessor.take_over(2, |from, max| list(&leases, from, max), 200);
+        lessor.take_over(|from, max| list(&leases, from, max), 200);
         assert_eq!(lessor.renew(&leases[0], 250), Some(5));
         assert_eq!(lessor.renew(&leases[1], 250), Some(5));
         // The former leader could renew them without a question for half of the extension.
@@ -574,7 +581,7 @@ mod tests {
         // The leader was stopped for a minute: still no more than so many end within a second.
         lessor.promote(TAKEOVER);
         let leases: Vec<Lease> = (0..60).map(|id| lease(id, 1 + id)).collect();
-        assert!(!lessor.take_over(60, |from, max| list(&leases, from, max), 10_000));
+        assert!(!lessor.take_over(|from, max| list(&leases, from, max), 10_000));
         assert_eq!(lessor.expired(71_500, 100, 100_000).len(), 10);
         assert_eq!(lessor.expired(71_999, 100, 100_000).len(), 0);
         assert_eq!(lessor.expired(72_000, 100, 100_000).len(), 10);
@@ -604,7 +611,7 @@ mod tests {
         let mut lessor = Lessor::default();
         lessor.promote(TAKEOVER);
         let mut now_ms = 0;
-        let (mut pieces, mut most, mut largest) = (0, 0, 0);
+        let (mut pieces, mut most) = (0, 0);
         loop {
             let before = lessor.deadlines.len();
             let ids = |from: i64, max: usize| (from.max(0)..COUNT).take(max).map(|id| lease(id, 60)).collect();
@@ -613,10 +620,7 @@ mod tests {
                 asked = max;
                 ids(from, max)
             };
-            let has_more = lessor.take_over(COUNT as usize, note, now_ms);
-            if pieces == 0 {
-                largest = lessor.deadlines.capacity();
-            }
+            let has_more = lessor.take_over(note, now_ms);
             pieces += 1;
             now_ms += 5;
             most = most.max(asked).max(lessor.deadlines.len() - before);
@@ -626,9 +630,8 @@ mod tests {
         }
         assert_eq!((lessor.deadlines.len(), lessor.due.len()), (COUNT as usize, COUNT as usize));
         assert_eq!((pieces, most), (COUNT / TAKEOVER.piece_max as i64 + 1, TAKEOVER.piece_max));
-        assert_eq!(lessor.deadlines.capacity(), largest, "no piece moves all that came before");
         assert!(lessor.deadlines.values().all(|deadline| deadline.expires_ms == 61_000), "as of the first piece");
-        assert!(!lessor.take_over(0, |_, _| panic!("there is nothing left to list"), now_ms));
+        assert!(!lessor.take_over(|_, _| panic!("there is nothing left to list"), now_ms));
         // All of them end together: one search postpones so many.
         assert_eq!(lessor.expired(61_000, usize::MAX, 3_000).len(), TAKEOVER.per_second_max);
         let postponed = lessor.deadlines.values().filter(|deadline| deadline.expires_ms > 61_000).count();
@@ -647,7 +650,7 @@ mod tests {
         assert_eq!((lessor.remaining_seconds(5, 100), lessor.expired(50_000, 10, 1).len()), (None, 0));
         assert_eq!(lessor.renew(&lease(last, 10), 200), Some(10));
         let take_over = |lessor: &mut Lessor, leases: &[Lease], now_ms| {
-            lessor.take_over(leases.len(), |from, max| list(leases, from, max), now_ms)
+            lessor.take_over(|from, max| list(leases, from, max), now_ms)
         };
         assert!(take_over(&mut lessor, &leases, 1_000));
         assert_eq!(lessor.remaining_seconds(5, 1_000), Some(11), "the former leader may have renewed it");

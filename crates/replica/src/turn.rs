@@ -286,7 +286,7 @@ impl<C> Replica<C> {
         // The leases are listed under the lessor's lock: what is granted or revoked later is noted later.
         self.takes_over = shell.lessor(|lessor, store| {
             let leases = store.leases();
-            lessor.take_over(leases.count(), |from, max| leases.list_from(from, max), now_ms)
+            lessor.take_over(|from, max| leases.list_from(from, max), now_ms)
         });
         self.next_takeover = self.takes_over.then(|| now.at.saturating_add(TAKEOVER_PAUSE));
     }

@@ -42,8 +42,11 @@ fn consensus_and_the_apply_thread() {
         let (queue, store, inbox) = (queue.clone(), store.clone(), inbox.clone());
         thread::spawn(move || {
             let nudge = || inbox.push(|nudges| *nudges += 1);
-            let apply = |entries: Vec<Entry>, since: Option<u64>| {
-                assert!(since.is_some(), "a batch has a time");
+            let apply = |entries: Vec<Entry>, since: u64| {
+                assert!(
+                    entries.iter().any(|entry| entry.index() == since),
+                    "a batch has the time of one of its offers"
+                );
                 if store.apply(&entries) {
                     nudge();
                 }

@@ -70,7 +70,7 @@ impl World {
     }
 
     fn take_over(&self, lessor: &mut Lessor) {
-        lessor.take_over(1, |_, _| Vec::from_iter(self.granted()), self.now_ms());
+        lessor.take_over(|_, _| Vec::from_iter(self.granted()), self.now_ms());
     }
 }
 

@@ -159,9 +159,9 @@ impl Shared {
 
     fn run(&self) {
         let node = lock(&self.applying).node.clone();
-        let apply = |entries: Vec<raftpb::Entry>, since: Option<Instant>| {
+        let apply = |entries: Vec<raftpb::Entry>, since: Instant| {
             let mut applying = lock(&self.applying);
-            applying.apply(&entries, since.unwrap_or_else(Instant::now));
+            applying.apply(&entries, since);
             if std::mem::take(&mut applying.is_awaited) {
                 node.inbox.nudge();
             }
