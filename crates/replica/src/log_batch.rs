@@ -67,6 +67,7 @@ impl LogBatch {
 
     /// Appends the batch to the log's buffer. Nothing reaches the disk before the log is committed.
     pub fn append_to(&self, wal: &mut Wal) {
+        wal.reserve(self.work.iter().map(|work| work.entries.len()).sum(), self.bytes());
         for work in &self.work {
             if let Some(snapshot) = &work.snapshot {
                 wal.save_snapshot(snapshot);

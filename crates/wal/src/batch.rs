@@ -78,6 +78,10 @@ impl Batch {
         self.bytes.len()
     }
 
+    pub(crate) fn reserve(&mut self, bytes: usize) {
+        self.bytes.reserve(bytes);
+    }
+
     /// True when it holds more than hard states: then it cannot wait for a later batch.
     pub(crate) fn must_sync(&self) -> bool {
         self.must_sync

@@ -13,6 +13,8 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// What an entry takes beside its data, at most.
+const ENTRY_ROOM_BYTES: usize = 96;
 /// Hard states that need no sync wait in memory for the next batch that does, up to this size.
 const WAITING_BYTES_MAX: usize = 64 << 10;
 
@@ -38,6 +40,11 @@ pub struct Wal {
 }
 
 impl Wal {
+    /// Makes room for so many more entries with so many bytes of data: large ones would be copied whenever the batch grows.
+    pub fn reserve(&mut self, entries: usize, bytes: usize) {
+        self.batch.reserve(entries.saturating_mul(ENTRY_ROOM_BYTES).saturating_add(bytes));
+    }
+
     /// Adds entries, then the hard state, to the batch. An entry replaces all earlier ones from its index on; none may leave a gap.
     /// A snapshot that the entries follow is saved before them. A poisoned log takes nothing; its next commit says why.
     pub fn append(&mut self, entries: &mut dyn Iterator<Item = EntryRef<'_>>, hard_state: Option<&raftpb::HardState>) {

@@ -10,6 +10,10 @@ use crate::Status;
 /// Messages up to this size are copied out of what is gathered, so that they do not keep all of it in memory.
 const SMALL_BYTES_MAX: usize = 16 * 1024;
 
+/// Once this part of a message has come there is room made for all of it, so that it is not copied whenever what is gathered doubles; not
+/// before, so that nobody has memory taken by announcing what does not come.
+const ROOM_PART: usize = 4;
+
 /// Memory that a stream keeps for its next message.
 const KEPT_BYTES_MAX: usize = 1024;
 
@@ -39,6 +43,14 @@ impl Decoder {
     /// Adds what came from the client.
     pub(crate) fn push(&mut self, data: &[u8]) {
         self.gathered.extend_from_slice(data);
+        let (held, room) = (self.gathered.len(), self.gathered.capacity());
+        if held > SMALL_BYTES_MAX
+            && let Some(whole) = self.next_len().map(|len| len.saturating_add(PREFIX_BYTES))
+            && whole > room
+            && held >= whole / ROOM_PART
+        {
+            self.gathered.reserve(whole.saturating_sub(held));
+        }
         self.peak_bytes = self.peak_bytes.max(self.gathered.len());
     }
 
@@ -160,6 +172,25 @@ mod tests {
         assert_eq!((message.len(), decoder.peak_bytes), ((1 << 21) - PREFIX_BYTES, 0));
         // Nothing else refers to it: it can be taken back whole.
         assert!(message.try_into_mut().is_ok());
+    }
+
+    #[test]
+    fn room_is_made_once_a_part_has_come() {
+        let whole = 1 << 20;
+        let mut decoder = Decoder::new(Encoding::Identity, whole);
+        let body = framed(&[&vec![7; whole]]);
+        for (number, piece) in body.chunks(16_384).enumerate() {
+            decoder.push(piece);
+            let (held, room) = (decoder.held_bytes(), decoder.gathered.capacity());
+            assert!(room <= held.max(SMALL_BYTES_MAX) * (ROOM_PART + 1), "{room} bytes for {held}");
+            assert!(number < 16 || room >= body.len(), "{room} bytes after {held}");
+        }
+        assert_eq!(decoder.next().map(|message| message.map_or(0, |message| message.len())), Ok(whole));
+        // What is announced and does not come takes nothing.
+        let mut decoder = Decoder::new(Encoding::Identity, 1 << 30);
+        decoder.push(&prefix(1 << 30));
+        decoder.push(&vec![7; 1 << 20]);
+        assert!(decoder.gathered.capacity() <= 2 << 20);
     }
 
     #[test]

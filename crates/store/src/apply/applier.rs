@@ -20,7 +20,7 @@ use crate::types::Loc;
 use api::Error;
 use api::Message;
 use api::etcdserverpb::AlarmType;
-use api::limits::{APPLY_STRIDE_ANSWER_BYTES, APPLY_STRIDE_OPS, TXN_ANSWER_BYTES_MAX};
+use api::limits::{APPLY_STRIDE_ANSWER_BYTES, APPLY_STRIDE_BYTES, APPLY_STRIDE_OPS, TXN_ANSWER_BYTES_MAX};
 use api::raftpb;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -155,7 +155,8 @@ impl Applier {
             if stride == 1 {
                 failpoint::point!(AFTER_START_DB_TXN);
             }
-            let is_large = self.stride_answer_bytes >= APPLY_STRIDE_ANSWER_BYTES;
+            let is_large =
+                self.stride_answer_bytes >= APPLY_STRIDE_ANSWER_BYTES || self.log.pending_bytes() >= APPLY_STRIDE_BYTES;
             if stride >= APPLY_STRIDE_OPS || self.changes.len() >= APPLY_STRIDE_OPS || is_large {
                 self.commit(sink)?;
                 stride = 0;
