@@ -48,10 +48,13 @@ pub(crate) fn set_all(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// All points, `name=terms` a line, in order of their names.
-pub(crate) fn list() -> String {
+/// Points, `name=terms` a line, in order of their names: those of `listed` (names separated by commas), or all if that is empty. A suite that
+/// draws among what is listed draws rare ones so.
+pub(crate) fn list(listed: &str) -> String {
+    let is_listed = |point: &&&Point| listed.is_empty() || listed.split(',').any(|name| name == point.name());
     let mut lines: Vec<String> = ALL
         .iter()
+        .filter(is_listed)
         .map(|point| format!("{}={}\n", point.name(), point.status().map(|(text, _)| text).unwrap_or_default()))
         .collect();
     lines.sort_unstable();

@@ -2,7 +2,7 @@
 //!
 //! | request | answer |
 //! |---|---|
-//! | `GET /` | all points, `name=terms` a line |
+//! | `GET /` | all points, or those that `EXPECT_FAILPOINTS_LISTED` names, `name=terms` a line |
 //! | `GET /name`, `GET /name/count` | its terms, how often they acted; 404 |
 //! | `PUT /name` with terms | 204; 400 if there is no such point or the terms cannot be read |
 //! | `PUT /failpoints` with `a=terms;b=terms` | the same |
@@ -14,6 +14,8 @@ use std::net::TcpStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+/// Names the points that are listed, the others not; any can be set. etcd's suites pass on to members what begins so, and little else.
+const LISTED: &str = "EXPECT_FAILPOINTS_LISTED";
 /// Longest line of a request's head, and most lines of it.
 const LINE_BYTES_MAX: u64 = 8 << 10;
 const LINES_MAX: usize = 100;
@@ -111,7 +113,7 @@ fn answer(request: &Request) -> (&'static str, String) {
             Ok(()) => (DONE, String::new()),
             Err(refusal) => (BAD, format!("fail to set failpoint: {refusal}\n")),
         },
-        ("GET", "") => (OK, control::list()),
+        ("GET", "") => (OK, control::list(&std::env::var(LISTED).unwrap_or_default())),
         ("GET", path) => {
             let (name, counts) = path.strip_suffix("/count").map_or((path, false), |name| (name, true));
             match control::find(name).and_then(|point| point.status().ok_or(Refusal::Unset)) {
@@ -156,6 +158,7 @@ mod tests {
         let name = "defragBeforeRename";
         assert!(get("").contains(&format!("\n{name}=\n")));
         assert_eq!(get("").lines().count(), ALL.len());
+        assert_eq!(control::list("raftBeforeSave,nothing,beforeCommit"), "beforeCommit=\nraftBeforeSave=\n");
         assert_eq!(get(name), "404 Not Found: failed to GET: failpoint: failpoint is disabled\n");
         assert_eq!(put(name, "sleep(100)"), Some(("204 No Content", String::new())));
         assert_eq!(get(name), "200 OK: sleep(100)\n");
