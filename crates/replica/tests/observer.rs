@@ -247,8 +247,11 @@ fn questions_and_proposals_go_to_the_leader_that_it_knows_of() {
         entries: vec![raftpb::Entry { data: Some(Bytes::from_static(b"put")), ..Default::default() }],
         ..message(MessageType::MsgProp, 99, 0)
     };
-    member.step(proposal).expect("a proposal");
+    member.step(proposal.clone()).expect("a proposal");
     assert_eq!(said(&settle(&mut member)), [MessageType::MsgProp]);
+    // Its own does not, when it comes back.
+    member.step(raftpb::Message { from: Some(OWN), ..proposal }).expect("its own proposal");
+    assert_eq!(said(&settle(&mut member)), []);
 }
 
 /// What it followed was a candidate of a later term that nobody else heard of. The term of the others may stay for months.

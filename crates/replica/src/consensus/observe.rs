@@ -100,6 +100,8 @@ impl Member {
         let own = self.node.raft.id;
         let (leader, term) = (message.from(), message.term());
         match message.r#type() {
+            // Its own, which it had passed to an observer that follows this one since: it went round, and ends here.
+            raftpb::MessageType::MsgProp if leader == own => return Ok(()),
             raftpb::MessageType::MsgProp => return self.step_checked(message),
             raftpb::MessageType::MsgHeartbeat => return self.hear_of(leader, term),
             raftpb::MessageType::MsgApp => {
