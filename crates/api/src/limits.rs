@@ -36,7 +36,8 @@ pub const PROPOSAL_QUEUE_MAX: usize = 65_536;
 pub const PROPOSAL_QUEUE_BYTES_MAX: usize = 256 << 20;
 /// Store operations applied under one hold of the index write lock.
 pub const APPLY_STRIDE_OPS: usize = 64;
-/// Bytes of changes after which it is not extended: they are copied from the entries to a buffer, and from there to the disk.
+/// Bytes of changes after which a stride ends, with one entry more: its changes gather in a buffer, and one that grows further costs more
+/// than the writing.
 pub const APPLY_STRIDE_BYTES: u64 = 2 << 20;
 /// Bytes of pairs in answers, and one answer more, that are built before they are given to those who wait for them.
 pub const APPLY_STRIDE_ANSWER_BYTES: usize = 16 << 20;

@@ -48,10 +48,10 @@ pub(crate) fn set_all(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Points, `name=terms` a line, in order of their names: those of `listed` (names separated by commas), or all if that is empty. A suite that
-/// draws among what is listed draws rare ones so.
+/// Points, `name=terms` a line, in order of their names: those of `listed` (names separated by commas), or all if that is empty. So a
+/// suite that draws among the listed points can be made to draw rare ones.
 pub(crate) fn list(listed: &str) -> String {
-    let is_listed = |point: &&&Point| listed.is_empty() || listed.split(',').any(|name| name == point.name());
+    let is_listed = |point: &&&Point| listed.is_empty() || listed.split(',').any(|name| name.trim() == point.name());
     let mut lines: Vec<String> = ALL
         .iter()
         .filter(is_listed)

@@ -14,7 +14,8 @@ use std::net::TcpStream;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Names the points that are listed, the others not; any can be set. etcd's suites pass on to members what begins so, and little else.
+/// Names the points that are listed, the others not; any can be set. etcd's suites pass variables that begin with EXPECT_ on to members, and few
+/// others.
 const LISTED: &str = "EXPECT_FAILPOINTS_LISTED";
 /// Longest line of a request's head, and most lines of it.
 const LINE_BYTES_MAX: u64 = 8 << 10;

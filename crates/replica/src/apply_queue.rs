@@ -12,9 +12,11 @@ use std::collections::VecDeque;
 
 /// Batches up to this size are applied in place when nothing is being applied.
 pub const APPLY_IN_PLACE_ENTRIES_MAX: usize = 16;
-/// Entries are added to a batch that waits up to this size: the apply thread may be behind by millions. In one batch, these would be copied
+/// A batch that waits takes in more entries up to this size: the apply thread may be behind by millions. In one batch, these would be copied
 /// whenever it grows, while consensus waits, and reads of what came first would wait for what came last.
 const BATCH_ENTRIES_MAX: usize = 8_192;
+/// The same in bytes of their data.
+const BATCH_BYTES_MAX: usize = 16 << 20;
 
 /// Committed entries that wait to be applied. `T` is a point in time.
 pub struct ApplyQueue<T> {
@@ -34,6 +36,13 @@ struct Batch<T> {
     bytes: usize,
 }
 
+impl<T> Batch<T> {
+    fn has_room_for(&self, entries: usize, bytes: usize) -> bool {
+        self.entries.len().saturating_add(entries) <= BATCH_ENTRIES_MAX
+            && self.bytes.saturating_add(bytes) <= BATCH_BYTES_MAX
+    }
+}
+
 impl<T> ApplyQueue<T> {
     /// An empty queue.
     pub fn new(in_place_entries_max: usize) -> ApplyQueue<T> {
@@ -48,7 +57,7 @@ impl<T> ApplyQueue<T> {
         let bytes = entries.iter().map(|entry| entry.data().len()).sum();
         self.bytes = self.bytes.saturating_add(bytes);
         match self.batches.back_mut() {
-            Some(last) if last.entries.len().saturating_add(entries.len()) <= BATCH_ENTRIES_MAX => {
+            Some(last) if last.has_room_for(entries.len(), bytes) => {
                 last.entries.append(&mut entries);
                 last.bytes = last.bytes.saturating_add(bytes);
             }
@@ -131,5 +140,10 @@ mod tests {
             assert!(!queue.done());
         }
         assert!(queue.is_idle());
+        let large = || vec![Entry { data: Some(vec![0; BATCH_BYTES_MAX / 2].into()), ..Entry::default() }; 2];
+        assert!(queue.offer(entries(3), || 5).is_none() && queue.offer(large(), || 6).is_none());
+        assert!(queue.offer(large(), || 7).is_none());
+        let batches: Vec<_> = std::iter::from_fn(|| queue.take()).map(|(batch, since)| (batch.len(), since)).collect();
+        assert_eq!((batches, queue.bytes()), (vec![(3, 5), (2, 6), (2, 7)], 0));
     }
 }

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::{Lease, Response};
 
-/// Leases that were renewed, or ended otherwise, and that one search for expired ones passes over: clients that began together, or a new
+/// Leases that were renewed and that one search for expired ones passes over: clients that began together, or a new
 /// leader, give hundreds of thousands the same deadline, and no other request is served during a search.
 const PASSED_OVER_MAX: usize = 4_096;
 
@@ -19,7 +19,7 @@ const PASSED_OVER_MAX: usize = 4_096;
 struct Deadline {
     ttl_seconds: i64,
     expires_ms: u64,
-    /// Its place in the queue of deadlines: not before this, and renewed since if it expires later.
+    /// Where it is in the queue of deadlines, if it is there: never later than it expires; earlier if it was renewed since.
     queued_ms: Option<u64>,
     /// Its end is under way.
     is_ending: bool,
@@ -209,7 +209,7 @@ impl Lessor {
         self.noted.remove(&id);
     }
 
-    /// What else there is of a lease whose deadline was taken out.
+    /// Forgets what else there is of a lease whose deadline was taken out.
     fn forget(&mut self, id: i64, deadline: Option<Deadline>) {
         let Some(deadline) = deadline else { return };
         if deadline.is_ending {
@@ -283,6 +283,12 @@ impl Lessor {
         let promised_ms = if begins { deadline.expires_ms } else { deadline.expires_ms.min(most_ms) };
         deadline.expires_ms = promised_ms.max(after(ended(now_ms), deadline.ttl_seconds));
         deadline.is_inherited = false;
+        // It was postponed to later than that.
+        if let Some(queued_ms) = deadline.queued_ms.filter(|queued_ms| *queued_ms > deadline.expires_ms) {
+            self.due.remove(&(queued_ms, lease.id));
+            deadline.queued_ms = None;
+            deadline.queue(lease.id, &mut self.due);
+        }
         Some(deadline.ttl_seconds)
     }
 
@@ -595,6 +601,7 @@ mod tests {
         assert!(lessor.remaining_seconds(999, 6_000) > Some(50));
         assert_eq!(lessor.renew(&leases[999], 6_100), Some(5));
         assert_eq!(lessor.remaining_seconds(999, 6_100), Some(5));
+        assert!(lessor.expired(11_101, 10_000, 100_000).contains(&999), "it ends when its time is over");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What an entry takes beside its data, at most.
+/// What an entry takes beside its data, at most; and what the batch takes beside its entries.
 const ENTRY_ROOM_BYTES: usize = 96;
 /// Hard states that need no sync wait in memory for the next batch that does, up to this size.
 const WAITING_BYTES_MAX: usize = 64 << 10;
@@ -42,7 +42,7 @@ pub struct Wal {
 impl Wal {
     /// Makes room for so many more entries with so many bytes of data: large ones would be copied whenever the batch grows.
     pub fn reserve(&mut self, entries: usize, bytes: usize) {
-        self.batch.reserve(entries.saturating_mul(ENTRY_ROOM_BYTES).saturating_add(bytes));
+        self.batch.reserve(entries.saturating_add(1).saturating_mul(ENTRY_ROOM_BYTES).saturating_add(bytes));
     }
 
     /// Adds entries, then the hard state, to the batch. An entry replaces all earlier ones from its index on; none may leave a gap.

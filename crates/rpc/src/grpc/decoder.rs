@@ -11,7 +11,8 @@ use crate::Status;
 const SMALL_BYTES_MAX: usize = 16 * 1024;
 
 /// Once this part of a message has come there is room made for all of it, so that it is not copied whenever what is gathered doubles; not
-/// before, so that nobody has memory taken by announcing what does not come.
+/// before, so that who announces what does not come has no more memory taken than a few times what came. No more is kept of what was
+/// gathered, either.
 const ROOM_PART: usize = 4;
 
 /// Memory that a stream keeps for its next message.
@@ -26,7 +27,7 @@ pub(crate) struct Decoder {
     is_raw: bool,
     /// What is not yet yielded.
     gathered: BytesMut,
-    /// The most that was in it, and so the memory that it keeps: what was yielded may be part of the same.
+    /// The most that was in it. What was yielded may share its memory, which is then kept.
     peak_bytes: usize,
 }
 
@@ -82,9 +83,10 @@ impl Decoder {
         } else {
             self.gathered.split_to(len).freeze()
         };
-        if self.gathered.is_empty() && self.peak_bytes > KEPT_BYTES_MAX {
-            self.gathered = BytesMut::new();
-            self.peak_bytes = 0;
+        // A byte of the next message would keep the memory of this one.
+        if self.peak_bytes > KEPT_BYTES_MAX && self.gathered.len() <= self.peak_bytes / ROOM_PART {
+            self.gathered = BytesMut::from(&self.gathered[..]);
+            self.peak_bytes = self.gathered.len();
         }
         if compressed { self.encoding.decompress(&message, self.bytes_max).map(Some) } else { Ok(Some(message)) }
     }
@@ -191,6 +193,23 @@ mod tests {
         decoder.push(&prefix(1 << 30));
         decoder.push(&vec![7; 1 << 20]);
         assert!(decoder.gathered.capacity() <= 2 << 20);
+    }
+
+    #[test]
+    fn the_beginning_of_the_next_message_keeps_no_memory_of_the_last() {
+        for (first, more) in [(1 << 20, 1), (1 << 20, 1_000), (20_000, 1)] {
+            let mut decoder = Decoder::new(Encoding::Identity, 1 << 21);
+            let mut body = framed(&[&vec![7; first]]);
+            body.extend(framed(&[&vec![8; 2_000]]).iter().take(more));
+            body.chunks(16_384).for_each(|piece| decoder.push(piece));
+            let message = decoder.next().expect("well formed").expect("whole");
+            assert_eq!((message.len(), decoder.held_bytes()), (first, more));
+            assert!(message.try_into_mut().is_ok(), "{more} bytes share the memory of {first}");
+            assert_eq!(decoder.next(), Ok(None));
+            assert!(decoder.gathered.capacity() <= ROOM_PART * more.max(KEPT_BYTES_MAX), "{first} and {more}");
+            decoder.push(&framed(&[&vec![8; 2_000]])[more..]);
+            assert_eq!(decoder.next(), Ok(Some(vec![8; 2_000].into())), "nothing is lost");
+        }
     }
 
     #[test]
