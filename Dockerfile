@@ -4,8 +4,8 @@ RUN apt-get update && apt-get install -y --no-install-recommends binutils ca-cer
 WORKDIR /src
 COPY . .
 RUN packaging/build "$(dpkg --print-architecture)" /cairn \
- && packaging/bill "$(dpkg --print-architecture)" /cairn.cdx.json \
- && packaging/rootfs /cairn /cairn.cdx.json /rootfs
+ && packaging/bill "$(dpkg --print-architecture)" /cairn.cdx.json /THIRD-PARTY-NOTICES \
+ && packaging/rootfs /cairn /cairn.cdx.json /THIRD-PARTY-NOTICES /rootfs
 
 FROM scratch
 COPY --from=build /rootfs /

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -178,6 +179,7 @@ func TestImage(t *testing.T) {
 			if err != nil || bill.BomFormat != "CycloneDX" || len(bill.Components) < 80 {
 				t.Errorf("bill of materials: %v, %s with %d components", err, bill.BomFormat, len(bill.Components))
 			}
+			checkNotices(t, filepath.Join(image.root, "usr/share/doc/cairn/THIRD-PARTY-NOTICES"))
 			url, end := image.serve(true, "http")
 			image.tool("etcdctl", "--endpoints="+url, "put", "greeting", "from the bare command")
 			end()
@@ -211,6 +213,25 @@ func TestImage(t *testing.T) {
 	}
 }
 
+// checkNotices checks that the licences of others' code are there: whoever passes the program on has to pass them on.
+func checkNotices(t *testing.T, path string) {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Error(err)
+	}
+	for _, crate := range []string{"raft", "tokio", "rustls", "ring", "tikv-jemalloc-sys"} {
+		if !regexp.MustCompile(`(?m)^` + crate + ` [0-9]`).Match(content) {
+			t.Errorf("%s does not name %s", path, crate)
+		}
+	}
+	for _, text := range []string{"Jason Evans", "TERMS AND CONDITIONS FOR USE, REPRODUCTION, AND DISTRIBUTION", "The above copyright notice and this permission notice"} {
+		if !strings.Contains(string(content), text) {
+			t.Errorf("%s lacks a licence with %q", path, text)
+		}
+	}
+}
+
 // The bill of materials is that of the architecture, where crates depend on others: cpufeatures asks libc on arm64 only.
 func TestBill(t *testing.T) {
 	if os.Getenv("PACKAGES") == "" {
@@ -219,11 +240,12 @@ func TestBill(t *testing.T) {
 	needs(t, "cargo", "python3")
 	for arch, want := range map[string][]string{"amd64": nil, "arm64": {"pkg:cargo/libc@"}} {
 		path := filepath.Join(t.TempDir(), arch)
-		command := exec.Command("packaging/bill", arch, path)
+		command := exec.Command("packaging/bill", arch, path, path+".notices")
 		command.Dir = root
 		if output, err := command.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, output)
 		}
+		checkNotices(t, path+".notices")
 		content, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
