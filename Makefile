@@ -217,7 +217,7 @@ FAILPOINTS_BIN = $(CARGO_TARGET_DIR)/debug/cairn
 failpoints:
 	$(CARGO) build --locked -p cairn --features failpoints
 
-# etcd's robustness suite against a server with failpoints: PASSES=n (25) of its 18 scenarios, about three minutes each, and the failpoint tests of e2e. Needs root.
+# etcd's robustness suite against a server with failpoints: PASSES=n (25) of its 18 scenarios, a minute or two each, and the failpoint tests of e2e. Needs root.
 robustness: failpoints
 	cd conformance/published && go run . -server $(FAILPOINTS_BIN) -failpoints -suites e2e
 	cd conformance/published && go run . -server $(FAILPOINTS_BIN) -passes $(or $(PASSES),25)
