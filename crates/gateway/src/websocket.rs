@@ -28,8 +28,9 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role, WebSoc
 
 /// What RFC 6455 section 1.3 has after a client's key.
 const ACCEPT_SUFFIX: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
-/// The longest answer that is sent as one frame, if there is room for all of its text. Others go in several.
-const FRAME_BYTES_MAX: usize = 4 << 20;
+/// The longest answer that is sent as one frame, if there is room for all of its text. Others go in several: the library keeps the memory
+/// of the longest frame as long as there is the connection.
+const FRAME_BYTES_MAX: usize = 64 * 1024;
 /// What is read at once beyond the message that has begun.
 const READ_BUFFER_BYTES: usize = 4 * 1024;
 /// What a control frame of a client has before its payload: two bytes, and the mask.
@@ -118,6 +119,8 @@ struct Lost;
 struct Metered<S> {
     stream: S,
     gathered_bytes: usize,
+    /// The most that was gathered: the library keeps that much memory as long as there is the connection.
+    most_bytes: usize,
     claim: Claim,
     /// A frame, or a value in several frames, has begun and must continue.
     pace: Pace,
@@ -125,11 +128,20 @@ struct Metered<S> {
     is_owed: bool,
 }
 
+/// What is claimed for so many gathered bytes.
+fn claimed(gathered_bytes: usize) -> u64 {
+    if gathered_bytes <= BUDGET_FREE_BYTES {
+        return 0;
+    }
+    (gathered_bytes.div_ceil(CLAIM_STEP_BYTES) as u64).saturating_mul(CLAIM_STEP_BYTES as u64)
+}
+
 impl<S> Metered<S> {
-    /// A message is complete; the code that takes it counts it.
+    /// A message is complete; the code that takes it counts it. What the library has gathered it in stays.
     fn deliver(&mut self) {
+        self.most_bytes = self.most_bytes.max(self.gathered_bytes);
         self.gathered_bytes = 0;
-        self.claim.resize(0);
+        self.claim.resize(claimed(self.most_bytes));
     }
 
     /// A control frame was read, perhaps between the frames of a message, of which everything is still held.
@@ -152,10 +164,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
         let more = to.filled().len().saturating_sub(before);
         self.pace.came(more);
         self.gathered_bytes = self.gathered_bytes.saturating_add(more);
-        let steps = self.gathered_bytes.div_ceil(CLAIM_STEP_BYTES) as u64;
-        let bytes = steps.saturating_mul(CLAIM_STEP_BYTES as u64);
-        let is_little = self.gathered_bytes <= BUDGET_FREE_BYTES;
-        if !is_little && bytes > self.claim.bytes() && !self.claim.resize(bytes) {
+        let bytes = claimed(self.gathered_bytes);
+        if bytes > self.claim.bytes() && !self.claim.resize(bytes) {
             return Poll::Ready(Err(io::Error::other("unfinished messages of all clients take too much memory")));
         }
         Poll::Ready(Ok(()))
@@ -188,7 +198,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Socket<S> {
         config.write_buffer_size = 0;
         config.read_buffer_size = READ_BUFFER_BYTES;
         let (claim, pace) = (limits.budget.request(client), Pace::new(limits.body_timeout));
-        let stream = Metered { stream, gathered_bytes: 0, claim, pace, is_owed: false };
+        let stream = Metered { stream, gathered_bytes: 0, most_bytes: 0, claim, pace, is_owed: false };
         Socket(WebSocketStream::from_raw_socket(stream, Role::Server, Some(config)).await)
     }
 
@@ -475,6 +485,8 @@ mod tests {
             client.write_all(&frame(CONTINUATION, true, b"")).await.expect("read");
             let text = socket.text().await.unwrap_or_else(|Lost| panic!("a whole message"));
             assert_eq!(text.map(|text| text.len()), Some(64 * 4_000));
+            assert_eq!(limits.budget.held(Pool::Requests), held, "the library keeps its buffer");
+            drop(socket);
             assert_eq!(limits.budget.held(Pool::Requests), 0);
         });
     }

@@ -1,7 +1,7 @@
 //! Routing of requests on the peer port.
 
 use crate::answers::{Next, Refusal, answer, answer_and, forbidden, refusal, require};
-use crate::codec::Kind;
+use crate::codec::{Kind, owned};
 use crate::fault::Fault;
 use crate::handler::{Caller, Known, Origin};
 use crate::head::RequestHead;
@@ -149,7 +149,7 @@ fn message(
         large_body(shared, wire, head, shared.message_bytes_max).inspect_err(|_| shared.ledger.count_unknown())?;
     let bytes = body.bytes.len() as u64;
     let message = match unread::decode::<Message>(body.bytes.split().freeze()) {
-        Ok(message) => message,
+        Ok(message) => owned(message, bytes as usize),
         Err(error) => {
             shared.ledger.count_unknown();
             rejected(address, &error);

@@ -12,7 +12,7 @@ use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
 
 /// Bytes read from the socket at once.
-const READ_BYTES: usize = 64 * 1024;
+pub(crate) const READ_BYTES: usize = 64 * 1024;
 /// A write that makes no progress for this long has failed.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes that are read from a refused peer, and for how long, so that it gets the reason.

@@ -1,6 +1,8 @@
 //! Frames to messages. The bytes are not trusted: lengths are bounded before memory is reserved for them.
 
+use super::owned::{owned, owned_entry};
 use super::{Kind, tag};
+use crate::wire::READ_BYTES;
 use api::Message as _;
 use api::raftpb::{Entry, Message, MessageType};
 use bytes::{Buf, BytesMut};
@@ -102,7 +104,7 @@ impl Decoder {
                     }
                     self.state = State::Start;
                     let message = Message::decode(input.split_to(length).freeze()).map_err(malformed)?;
-                    return Ok(Some(self.whole(message)));
+                    return Ok(Some(self.whole(owned(message, length.max(READ_BYTES)))));
                 }
                 State::Count => {
                     if input.len() < 8 {
@@ -136,6 +138,7 @@ impl Decoder {
                         Some(length) if input.len() < length => return Ok(None),
                         Some(length) => {
                             let entry = Entry::decode(input.split_to(length).freeze()).map_err(malformed)?;
+                            let entry = owned_entry(entry, length.max(READ_BYTES));
                             entries.bytes = entries.bytes.saturating_add(length).saturating_add(size_of::<Entry>());
                             entries.read.push(entry);
                             entries.left = entries.left.saturating_sub(1);

@@ -2,11 +2,13 @@
 
 mod decoder;
 mod encoder;
+mod owned;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use decoder::{Decoder, Error, Frame};
 pub(crate) use encoder::Encoder;
+pub(crate) use owned::owned;
 
 /// Which of the two streams between a pair of members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

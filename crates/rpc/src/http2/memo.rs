@@ -10,6 +10,8 @@ use super::hpack::Decoder;
 const ENTRIES: usize = 4;
 /// Longer blocks are not worth their memory.
 const BLOCK_BYTES_MAX: usize = 256;
+/// Nor are those that mean more: a few bytes can refer many times to the same long field.
+const HEAD_BYTES_MAX: usize = 2 * 1024;
 
 /// What some header blocks mean, as long as the decoder's table stays as it is.
 #[derive(Debug, Default)]
@@ -45,7 +47,7 @@ impl Memo {
     /// it decoded the block.
     pub(crate) fn put(&mut self, block: &[u8], before: u64, decoder: &Decoder, head: &Head) {
         let Target::Grpc(grpc) = &head.target else { return };
-        if before != decoder.generation() || block.len() > BLOCK_BYTES_MAX {
+        if before != decoder.generation() || block.len() > BLOCK_BYTES_MAX || head.bytes > HEAD_BYTES_MAX {
             return;
         }
         self.entries.rotate_right(1);
@@ -56,5 +58,41 @@ impl Memo {
             content_length: head.content_length,
             bytes: head.bytes,
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Kind;
+    use crate::Method;
+    use crate::grpc::routes::Routes;
+    use crate::http2::head;
+    use crate::http2::hpack::{Encoder, Indexing};
+
+    #[test]
+    fn a_short_block_that_means_much_is_not_remembered() {
+        let routes = Routes::new(&[Method { path: "/a.B/C", kind: Kind::Unary }]);
+        let (mut encoder, mut decoder, mut memo) = (Encoder::new(), Decoder::new(4_096), Memo::default());
+        let long = "x".repeat(1_500);
+        // The first block brings the field into the table, the others refer to it.
+        for (times, is_remembered) in [(1, false), (1, true), (3, false)] {
+            let call =
+                [(":method", "POST"), (":scheme", "http"), (":path", "/a.B/C"), ("content-type", "application/grpc")];
+            let mut block = Vec::new();
+            for (name, value) in call.into_iter().chain(std::iter::repeat_n(("long", &long[..]), times)) {
+                encoder.encode(&mut block, name.as_bytes(), value.as_bytes(), Indexing::Index);
+            }
+            let before = decoder.generation();
+            let Ok(head) = head::decode(&block, &mut decoder, &routes, 60_000) else { panic!("a request") };
+            memo.put(&block, before, &decoder, &head);
+            assert_eq!(
+                memo.get(&block, &decoder).is_some(),
+                is_remembered,
+                "{} bytes mean {}",
+                block.len(),
+                head.bytes
+            );
+        }
     }
 }

@@ -30,10 +30,18 @@ pub(super) fn campaign(
         Err(status) => return refuse(responder, status),
     };
     let caller = LocalClient::new(node, asking);
+    let kept = match caller.weight().claim(&node.budget) {
+        Ok(kept) => kept,
+        Err(error) => return refuse(responder, error),
+    };
     let (own, queue) = (caller.clone(), queue.clone());
-    caller.session(request.lease, move |session| match session {
-        Ok(lease) => stand(&queue, own, request, lease, responder),
-        Err(status) => refuse(responder, status),
+    caller.session(request.lease, move |session| {
+        // The queue claims what it keeps.
+        drop(kept);
+        match session {
+            Ok(lease) => stand(&queue, own, request, lease, responder),
+            Err(status) => refuse(responder, status),
+        }
     });
 }
 
@@ -134,9 +142,14 @@ pub(super) fn proclaim(_: &Arc<LockQueue>, node: &Arc<Node>, call: Call, asking:
         Err(status) => return refuse(responder, status),
     };
     let caller = LocalClient::new(node, asking);
+    let kept = match caller.weight().claim(&node.budget) {
+        Ok(kept) => kept,
+        Err(error) => return refuse(responder, error),
+    };
     let own = caller.clone();
     caller.session(leader.lease, move |session| match session {
         Ok(lease) => own.proclaim(&leader, lease, value, move |answer| {
+            drop(kept);
             responder.send(answer.and_then(|header| encode(&ProclaimResponse { header })));
         }),
         Err(status) => refuse(responder, status),

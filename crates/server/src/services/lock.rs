@@ -20,10 +20,18 @@ pub(super) fn lock(queue: &Arc<LockQueue>, node: &Arc<Node>, call: Call, asking:
         Err(status) => return refuse(responder, status),
     };
     let caller = LocalClient::new(node, asking);
+    let kept = match caller.weight().claim(&node.budget) {
+        Ok(kept) => kept,
+        Err(error) => return refuse(responder, error),
+    };
     let (own, queue) = (caller.clone(), queue.clone());
-    caller.session(request.lease, move |session| match session {
-        Ok(lease) => acquire(&queue, own, &prefix(&request.name), lease, responder),
-        Err(status) => refuse(responder, status),
+    caller.session(request.lease, move |session| {
+        // The queue claims what it keeps.
+        drop(kept);
+        match session {
+            Ok(lease) => acquire(&queue, own, &prefix(&request.name), lease, responder),
+            Err(status) => refuse(responder, status),
+        }
     });
 }
 

@@ -9,6 +9,7 @@ use crate::auth::{Asking, Permitted};
 use crate::node::Node;
 use api::etcdserverpb::{RangeRequest, RangeResponse};
 use api::{Message, check, limits, varint};
+use budget::Claim;
 use bytes::{Bytes, BytesMut};
 use contain::lock;
 use rpc::{Outbound, Reply, Status, StreamCall, StreamHandler, StreamWaker};
@@ -40,6 +41,8 @@ pub(super) struct RangeStream {
     /// A chunk for whose places there was no room.
     late: Option<store::RangeChunk>,
     rooms: Rooms,
+    /// The request, which is kept as long as there are chunks to come.
+    kept: Option<Claim>,
     /// With `--client-share`.
     turns: Option<Turns>,
 }
@@ -49,11 +52,12 @@ impl RangeStream {
         let turns = Turns::of(node, &call);
         let rooms = Rooms::new(node, call.peer.address, call.waker.clone());
         let (step, chunks, late) = (Arc::default(), None, None);
-        RangeStream { node: node.clone(), asking, waker: call.waker, step, chunks, late, rooms, turns }
+        RangeStream { node: node.clone(), asking, waker: call.waker, step, chunks, late, rooms, kept: None, turns }
     }
 
     fn start(&mut self, message: Bytes) -> Result<(), Status> {
         let asking = self.asking.clone().holding(message.len());
+        self.kept = asking.weight().claim(&self.node.budget)?;
         let request: RangeRequest = decode(message)?;
         check::range(&request)?;
         let (serializable, client) = (request.serializable, asking.weight().client());

@@ -78,6 +78,16 @@ fn all_that_waits_for_a_read_index_is_counted() {
     assert!(held(&rig) >= 3 * LONG, "an observer waits with its own and what is made of it");
 }
 
+#[test]
+fn a_stream_counts_its_request_as_long_as_it_lives() {
+    let rig = Rig::start(&[]);
+    let list = RangeRequest { key: long(), serializable: true, ..Default::default() };
+    let stream = rig.stream("/etcdserverpb.KV/RangeStream", None, &list);
+    assert!(held(&rig) >= LONG, "{} bytes are counted", held(&rig));
+    drop(stream);
+    rig.wait_for("the end of what was held", || held(&rig) == 0);
+}
+
 /// A stream with `count` keep-alives, while there is no leader.
 fn keep_alive(rig: &Rig, count: i64) -> LocalStream {
     let request = |id| LeaseKeepAliveRequest { id };
