@@ -148,6 +148,11 @@ impl<C> Replica<C> {
         }
     }
 
+    /// Whether a snapshot waits for the store to apply what comes before it, or is being installed.
+    pub fn has_snapshot(&self) -> bool {
+        !self.incoming.waiting.is_empty() || self.incoming.installing.is_some()
+    }
+
     /// The Raft core, to be read.
     pub fn raft(&self) -> &Member {
         &self.raft

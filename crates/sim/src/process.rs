@@ -140,7 +140,8 @@ impl Process {
 
     /// Whether nothing is on its way into the log.
     pub(crate) fn has_taken_all(&self) -> bool {
-        self.machine.inputs.messages.is_empty() && self.machine.inputs.installs.is_empty() && self.in_log.is_none()
+        let is_taken = self.machine.inputs.messages.is_empty() && self.machine.inputs.installs.is_empty();
+        is_taken && self.in_log.is_none() && !self.replica.has_snapshot()
     }
 
     /// The Raft core, to be read.
