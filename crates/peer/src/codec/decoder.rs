@@ -5,7 +5,7 @@ use super::{Kind, tag};
 use crate::wire::READ_BYTES;
 use api::Message as _;
 use api::raftpb::{Entry, Message, MessageType};
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 
 /// Why a stream cannot be read further.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -103,7 +103,7 @@ impl Decoder {
                         return Ok(None);
                     }
                     self.state = State::Start;
-                    let message = Message::decode(input.split_to(length).freeze()).map_err(malformed)?;
+                    let message = Message::decode(split(input, length)).map_err(malformed)?;
                     return Ok(Some(self.whole(owned(message, length.max(READ_BYTES)))));
                 }
                 State::Count => {
@@ -137,7 +137,7 @@ impl Decoder {
                         }
                         Some(length) if input.len() < length => return Ok(None),
                         Some(length) => {
-                            let entry = Entry::decode(input.split_to(length).freeze()).map_err(malformed)?;
+                            let entry = Entry::decode(split(input, length)).map_err(malformed)?;
                             let entry = owned_entry(entry, length.max(READ_BYTES));
                             entries.bytes = entries.bytes.saturating_add(length).saturating_add(size_of::<Entry>());
                             entries.read.push(entry);
@@ -195,6 +195,16 @@ impl Decoder {
             ..Message::default()
         }))
     }
+}
+
+/// Takes the next `length` bytes out. What comes behind many does not share their memory: it may be kept for longer.
+fn split(input: &mut BytesMut, length: usize) -> Bytes {
+    let taken = input.split_to(length).freeze();
+    if length > READ_BYTES {
+        // That is no more than was read at once.
+        *input = BytesMut::from(&input[..]);
+    }
+    taken
 }
 
 fn malformed(error: impl std::fmt::Display) -> Error {

@@ -6,7 +6,7 @@
 use api::raftpb::{Entry, Message};
 use bytes::Bytes;
 
-/// What keeps more than this many times its own length is copied.
+/// What came in more than this many times its own length is copied. The memory may be twice as long.
 const KEPT_TIMES_MAX: usize = 8;
 
 /// `message`, which came in `received` bytes.

@@ -217,3 +217,24 @@ fn garbage_never_panics() {
         let _ = decoded(&mut decoder(kind), &mut bytes);
     }
 }
+
+/// An entry that the log keeps does not keep the memory of what came before it.
+#[test]
+fn what_comes_behind_a_long_frame_has_memory_of_its_own() {
+    let long = Message { context: Some(vec![7; 1 << 20].into()), ..message(MessageType::MsgHeartbeat) };
+    let entries = vec![Entry { data: Some(vec![8; 9_000].into()), ..Entry::default() }];
+    let next = Message { entries, ..message(MessageType::MsgProp) };
+    let mut input = BytesMut::new();
+    for message in [&long, &next] {
+        let encoded = api::Message::encode_to_vec(message);
+        input.put_u64(encoded.len() as u64);
+        input.put_slice(&encoded);
+    }
+    let first = input.as_ptr_range();
+    let mut decoder = Decoder::new(Kind::Message, 1, 2, BYTES_MAX);
+    assert_eq!(decoder.next(&mut input), Ok(Some(Frame::Message(long))));
+    let Ok(Some(Frame::Message(got))) = decoder.next(&mut input) else { panic!("the next message") };
+    assert_eq!(got, next);
+    let data = got.entries.first().and_then(|entry| entry.data.as_ref()).expect("data");
+    assert!(!first.contains(&data.as_ptr()), "it shares the memory of the long one");
+}

@@ -1,6 +1,8 @@
 //! `v3electionpb.Election`: the leader is who holds the oldest key under the election's name.
 
-use super::local_client::{Answer, LocalClient, delete_op, if_created, oldest, prefix, put_op, range_op, session_key};
+use super::local_client::{
+    Answer, LocalClient, delete_op, if_created, oldest, prefix, put_op, range_op, session_key, unknown,
+};
 use super::lock::{first_pair, own_revision};
 use super::lock_queue::{Contender, LockQueue};
 use super::reply::{decode, encode, refuse};
@@ -32,7 +34,7 @@ pub(super) fn campaign(
     let caller = LocalClient::new(node, asking);
     let kept = match caller.weight().claim(&node.budget) {
         Ok(kept) => kept,
-        Err(error) => return refuse(responder, error),
+        Err(error) => return refuse(responder, unknown(error)),
     };
     let (own, queue) = (caller.clone(), queue.clone());
     caller.session(request.lease, move |session| {
@@ -144,15 +146,18 @@ pub(super) fn proclaim(_: &Arc<LockQueue>, node: &Arc<Node>, call: Call, asking:
     let caller = LocalClient::new(node, asking);
     let kept = match caller.weight().claim(&node.budget) {
         Ok(kept) => kept,
-        Err(error) => return refuse(responder, error),
+        Err(error) => return refuse(responder, unknown(error)),
     };
     let own = caller.clone();
-    caller.session(leader.lease, move |session| match session {
-        Ok(lease) => own.proclaim(&leader, lease, value, move |answer| {
-            drop(kept);
-            responder.send(answer.and_then(|header| encode(&ProclaimResponse { header })));
-        }),
-        Err(status) => refuse(responder, status),
+    caller.session(leader.lease, move |session| {
+        // What is made of it claims its own.
+        drop(kept);
+        match session {
+            Ok(lease) => own.proclaim(&leader, lease, value, move |answer| {
+                responder.send(answer.and_then(|header| encode(&ProclaimResponse { header })));
+            }),
+            Err(status) => refuse(responder, status),
+        }
     });
 }
 

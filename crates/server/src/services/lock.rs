@@ -1,6 +1,6 @@
 //! `v3lockpb.Lock`: a lock is the oldest key under its name.
 
-use super::local_client::{Answer, LocalClient, if_created, oldest, prefix, put_op, range_op, session_key};
+use super::local_client::{Answer, LocalClient, if_created, oldest, prefix, put_op, range_op, session_key, unknown};
 use super::lock_queue::{Contender, LockQueue};
 use super::reply::{decode, encode, refuse};
 use crate::auth::Asking;
@@ -22,7 +22,7 @@ pub(super) fn lock(queue: &Arc<LockQueue>, node: &Arc<Node>, call: Call, asking:
     let caller = LocalClient::new(node, asking);
     let kept = match caller.weight().claim(&node.budget) {
         Ok(kept) => kept,
-        Err(error) => return refuse(responder, error),
+        Err(error) => return refuse(responder, unknown(error)),
     };
     let (own, queue) = (caller.clone(), queue.clone());
     caller.session(request.lease, move |session| {

@@ -42,7 +42,7 @@ pub(super) struct RangeStream {
     late: Option<store::RangeChunk>,
     rooms: Rooms,
     /// The request, which is kept as long as there are chunks to come.
-    kept: Option<Claim>,
+    kept: Option<Arc<Claim>>,
     /// With `--client-share`.
     turns: Option<Turns>,
 }
@@ -57,7 +57,7 @@ impl RangeStream {
 
     fn start(&mut self, message: Bytes) -> Result<(), Status> {
         let asking = self.asking.clone().holding(message.len());
-        self.kept = asking.weight().claim(&self.node.budget)?;
+        self.kept = asking.weight().claim(&self.node.budget)?.map(Arc::new);
         let request: RangeRequest = decode(message)?;
         check::range(&request)?;
         let (serializable, client) = (request.serializable, asking.weight().client());
@@ -70,11 +70,14 @@ impl RangeStream {
                 *lock(&step) = Some(next);
             }
         };
+        let kept = self.kept.clone();
         let begin = move |decided: Result<Permitted<Keys, RangeRequest>, api::Error>| {
             // At an old revision the keys are counted one by one.
             let heavy = decided.as_ref().is_ok_and(|request| node.store.is_heavy(request));
             let (own, left, wake, wanted) = (node.clone(), step.clone(), waker.clone(), waker.clone());
             let work = move || {
+                // A job that nobody waits for any more has the request until its turn comes.
+                let _kept = kept;
                 let chunks = decided.map_err(Status::from).and_then(|request| {
                     let stream = own.store.range_stream_while(request.clone(), &|| !wake.is_canceled());
                     Ok(Box::new(Chunks { stream: stream.map_err(|unread| unanswered(&own, unread))?, request }))

@@ -79,6 +79,22 @@ fn all_that_waits_for_a_read_index_is_counted() {
 }
 
 #[test]
+fn what_waits_for_the_lease_of_its_session_is_counted() {
+    let rig = Rig::start(&[]);
+    rig.cut_off(None);
+    let mut waiting = Waiting { rig: &rig, token: None, begun: Vec::new() };
+    waiting.begin("/v3lockpb.Lock/Lock", 1, &LockRequest { name: long(), lease: 0 });
+    let campaign = CampaignRequest { name: long(), lease: 0, value: "v".into() };
+    waiting.begin("/v3electionpb.Election/Campaign", 1, &campaign);
+    let leader = Some(LeaderKey { name: long(), key: "k".into(), rev: 1, lease: 0 });
+    waiting.begin("/v3electionpb.Election/Proclaim", 1, &ProclaimRequest { leader, value: "v".into() });
+    for pending in waiting.begun {
+        pending.take::<RangeResponse>().expect_err("nobody leads");
+    }
+    rig.wait_for("the end of what was held", || held(&rig) == 0);
+}
+
+#[test]
 fn a_stream_counts_its_request_as_long_as_it_lives() {
     let rig = Rig::start(&[]);
     let list = RangeRequest { key: long(), serializable: true, ..Default::default() };
