@@ -82,23 +82,19 @@ struct State {
     /// Queues for which the publication under way has something; may name one twice.
     fed: Vec<u32>,
     long: LongQueues,
-    /// Entries of queues that were given up, to be freed.
+    /// Entries of queues that were given up, in chunks, to be freed.
     forgotten: VecDeque<VecDeque<Entry>>,
 }
 
 impl State {
-    /// Takes entries that are to be freed, so many at most.
-    fn take_forgotten(&mut self, entries_max: usize) -> VecDeque<VecDeque<Entry>> {
-        let (mut taken, mut left) = (VecDeque::new(), entries_max);
-        while left > 0
-            && let Some(queue) = self.forgotten.front_mut()
+    /// Takes entries that are to be freed, about so many.
+    fn take_forgotten(&mut self, entries: usize) -> Vec<VecDeque<Entry>> {
+        let (mut taken, mut count) = (Vec::new(), 0_usize);
+        while count < entries
+            && let Some(chunk) = self.forgotten.pop_front()
         {
-            if queue.len() > left {
-                taken.push_back(queue.split_off(queue.len().saturating_sub(left)));
-                break;
-            }
-            left = left.saturating_sub(queue.len());
-            taken.extend(self.forgotten.pop_front());
+            count = count.saturating_add(chunk.len());
+            taken.push(chunk);
         }
         taken
     }
@@ -258,9 +254,7 @@ impl Hub {
             }
             if let Some(entries) = pushed.given_up {
                 slot.lagging = true;
-                if !entries.is_empty() {
-                    forgotten.push_back(entries);
-                }
+                forgotten.extend(entries.into_chunks());
             }
         }
         self.give_up_long(state, bounds, (looks, handed));
@@ -282,7 +276,7 @@ impl Hub {
             }
             if let Some(entries) = slot.queue.give_up(bounds.short, &self.metrics) {
                 slot.lagging = true;
-                forgotten.push_back(entries);
+                forgotten.extend(entries.into_chunks());
             }
         };
         let (mut looked, before) = (0usize, pending());
@@ -303,8 +297,8 @@ impl Hub {
 
     /// Frees some of what was queued for streams that read too little. To be called now and then by a thread that may take its time: to
     /// free what a thousand streams had waiting takes most of a second.
-    pub fn free_forgotten(&self, entries_max: usize) {
-        let freed = self.lock().take_forgotten(entries_max);
+    pub fn free_forgotten(&self, entries: usize) {
+        let freed = self.lock().take_forgotten(entries);
         drop(freed);
     }
 

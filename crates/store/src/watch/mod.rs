@@ -6,7 +6,7 @@
 //! - [`spec`], [`watchers`], [`interest`]: what a watcher asked for, the stream's watchers, and those that asked for the same.
 //! - [`allowance`]: how many watches a client and a member may have.
 //! - [`hub`]: where the applier publishes revisions; matches them ([`matcher`], [`span_tree`], [`items`]) and pushes references.
-//! - [`stream_queue`], [`long_queues`]: the bounded queue between the hub and one stream, and the bound for all of them.
+//! - [`stream_queue`], [`entry_queue`], [`long_queues`]: the bounded queue between the hub and one stream, and the bound for all of them.
 //! - [`cohort`], [`catch_up`], [`finds`]: watchers that read the log at their own pace, one bounded read for them, and what it finds.
 //! - [`block`], [`chunks`], [`outbox`], [`batch`]: events as bytes, encoded once for all watchers that get them.
 //! - [`room`]: memory for events, asked for before they are built.
@@ -24,6 +24,7 @@ mod block;
 mod catch_up;
 mod chunks;
 mod cohort;
+mod entry_queue;
 mod event;
 mod finds;
 mod history;

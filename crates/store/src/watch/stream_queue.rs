@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError};
 use bytes::Bytes;
 
 use super::block::Hit;
+use super::entry_queue::EntryQueue;
 use super::watchers::Member;
 use super::{Kind, Metrics, Wake};
 use crate::mistake::Mistake;
@@ -15,8 +16,6 @@ use crate::sync::{Mutex, MutexGuard};
 const TAKE_MAX: usize = 64;
 /// From so many entries on, a progress answer replaces one that no event has come after.
 const PROGRESS_ENTRIES: usize = 64;
-/// A queue with more room than this gives it back once it is empty, and what it does not need while it is read.
-const IDLE_ROOM_ENTRIES_MAX: usize = 256;
 
 /// A changed key with its bytes; they belong to the log's mapping, not to us.
 #[derive(Clone)]
@@ -91,7 +90,7 @@ pub(super) struct Pushed {
     /// The stream sleeps: to be woken.
     pub(super) wake: bool,
     /// What was queued, if the queue was given up. It may be much: to free it takes time.
-    pub(super) given_up: Option<VecDeque<Entry>>,
+    pub(super) given_up: Option<EntryQueue<Entry>>,
 }
 
 /// What [`StreamQueue::take`] found.
@@ -106,7 +105,7 @@ pub(super) enum Taken {
 
 #[derive(Default)]
 struct State {
-    queue: VecDeque<Entry>,
+    queue: EntryQueue<Entry>,
     hits: usize,
     lag_from: Option<i64>,
     /// The stream was woken and has not looked since.
@@ -116,7 +115,7 @@ struct State {
 
 impl State {
     /// Forgets the queue: the stream reads the log, from the first revision that was queued, or from `otherwise` on.
-    fn give_up(&mut self, otherwise: Option<i64>, metrics: &Metrics) -> VecDeque<Entry> {
+    fn give_up(&mut self, otherwise: Option<i64>, metrics: &Metrics) -> EntryQueue<Entry> {
         let queued = self.queue.iter().find_map(Entry::revision);
         let queued = if Mistake::ForgetsStarvedEvents.is_planted() { None } else { queued };
         self.lag_from = queued.or(otherwise);
@@ -162,7 +161,7 @@ impl StreamQueue {
         } else {
             metrics.add_pending(hits as i64);
             state.hits = hits_before.saturating_add(hits);
-            state.queue.extend(items.drain(..).map(Entry::Revision));
+            items.drain(..).map(Entry::Revision).for_each(|entry| state.queue.push_back(entry));
             None
         };
         Pushed { hits_before, hits: state.hits, wake: !std::mem::replace(&mut state.woken, true), given_up }
@@ -170,7 +169,7 @@ impl StreamQueue {
 
     /// Gives the queue up like a push that is too much, and returns what was queued; nothing unless more than `hits_kept` are. The
     /// stream need not be woken: it was when they were queued, and has not found the queue empty since.
-    pub(super) fn give_up(&self, hits_kept: usize, metrics: &Metrics) -> Option<VecDeque<Entry>> {
+    pub(super) fn give_up(&self, hits_kept: usize, metrics: &Metrics) -> Option<EntryQueue<Entry>> {
         let mut state = self.lock();
         if state.hits <= hits_kept {
             return None;
@@ -183,7 +182,7 @@ impl StreamQueue {
     #[cfg(test)]
     pub(super) fn sizes(&self) -> (usize, usize, usize) {
         let state = self.lock();
-        (state.hits, state.queue.len(), state.queue.capacity())
+        (state.hits, state.queue.len(), state.queue.room())
     }
 
     /// Queues a progress entry after what is there. One for the same audience that no event has come after is taken out: that of watchers
@@ -198,9 +197,10 @@ impl StreamQueue {
                 (Entry::Progress(_, Audience::Watchers(_)), Audience::Watchers(_)) => true,
                 _ => false,
             };
-            let mut trailing = state.queue.iter().rev().take_while(|entry| entry.revision().is_none());
+            let trailing = state.queue.iter().rev().take_while(|entry| entry.revision().is_none());
+            let found = { trailing }.position(is_same);
             // Not replaced where it is: what comes after it may tell of an earlier level.
-            if let Some(from_back) = trailing.position(is_same) {
+            if let Some(from_back) = found {
                 let at = state.queue.len().saturating_sub(1).saturating_sub(from_back);
                 state.queue.remove(at);
             }
@@ -224,9 +224,6 @@ impl StreamQueue {
                 state = self.lock();
             }
             state.woken = false;
-            if state.queue.capacity() > IDLE_ROOM_ENTRIES_MAX {
-                state.queue = VecDeque::new();
-            }
             return Taken::Empty;
         }
         let (mut taken, mut hits) = (0usize, 0usize);
@@ -241,10 +238,6 @@ impl StreamQueue {
             into.push_back(entry);
         }
         state.hits = state.hits.saturating_sub(hits);
-        let room_needed = state.queue.len().saturating_mul(2).max(IDLE_ROOM_ENTRIES_MAX);
-        if state.queue.capacity() / 2 > room_needed {
-            state.queue.shrink_to(room_needed);
-        }
         metrics.add_pending((hits as i64).wrapping_neg());
         Taken::Entries
     }
@@ -281,7 +274,7 @@ impl StreamQueue {
         if state.lag_from.is_some() {
             metrics.add_slow((state.live_watchers as i64).wrapping_neg());
         }
-        state.queue = VecDeque::new();
+        state.queue = EntryQueue::default();
         state.hits = 0;
     }
 

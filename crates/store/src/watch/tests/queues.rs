@@ -185,12 +185,14 @@ fn what_is_given_up_is_not_freed_in_one_publication() {
     }
     // One publication was too much, nine had nothing for the streams, and each has freed some.
     assert_eq!(store.hub().forgotten(), 6_000 - 10 * 64);
+    // Whole chunks are freed: up to 63 entries more.
     store.hub().free_forgotten(4_000);
-    assert_eq!(store.hub().forgotten(), 2_000 - 10 * 64);
+    let left = store.hub().forgotten();
+    assert!((2_000 - 11 * 64..=2_000 - 10 * 64).contains(&left), "{left}");
     // A publication frees as many as it hands over.
     let keys: Vec<String> = (0..1_000).map(|number| format!("b{number}")).collect();
     store.write(&keys.iter().map(|key| (key.as_bytes(), Some(&b"x"[..]))).collect::<Vec<_>>());
-    assert_eq!(store.hub().forgotten(), 1_000 - 10 * 64);
+    assert!((left - 1_064..=left - 1_000).contains(&store.hub().forgotten()), "{left}");
     store.hub().free_forgotten(4_000);
     assert_eq!(store.hub().forgotten(), 0);
 }
