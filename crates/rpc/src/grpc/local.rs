@@ -68,7 +68,8 @@ impl LocalCall {
         let handler = outside(|| service.stream(self.method, call)).inspect_err(|status| count.ended(status.code))?;
         Ok(LocalStream {
             handler: Some(Outside::new(handler)),
-            flow: Outflow::new(Opening::Sent, 0),
+            // There are no windows within the process.
+            flow: Outflow::new(Opening::Sent, i64::MAX),
             held: HeldBytes::current().part(),
             taken_bytes: 0,
             bell,

@@ -28,8 +28,8 @@ impl<'a> Outbound<'a> {
         (self.messages, self.bytes)
     }
 
-    /// Whether less than [`limits::STREAM_SEND_BYTES_MAX`](api::limits::STREAM_SEND_BYTES_MAX) is queued, and the streams of the
-    /// connection together hold less than theirs. After it was false,
+    /// Whether less than [`limits::STREAM_SEND_BYTES_MAX`](api::limits::STREAM_SEND_BYTES_MAX) is queued, and little more than the
+    /// client takes, and the streams of the connection together hold less than theirs. After it was false,
     /// [`StreamHandler::ready`](crate::StreamHandler::ready) is called when there is room again.
     pub fn has_room(&self) -> bool {
         self.flow.has_room()
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn what_is_sent_in_blocks_comes_out_as_messages() {
-        let mut flow = Outflow::new(Opening::Sent, 0);
+        let mut flow = Outflow::new(Opening::Sent, i64::MAX);
         let sizes = [0, 1, 300, 16_384, 2_048, 7, 8_192, 8_187, 3];
         let all: Vec<Bytes> = sizes.iter().enumerate().map(|(at, size)| vec![at as u8; *size].into()).collect();
         for (at, message) in all.iter().enumerate() {
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_message_larger_than_grpc_sends_ends_the_stream() {
-        let mut flow = Outflow::new(Opening::Sent, 0);
+        let mut flow = Outflow::new(Opening::Sent, i64::MAX);
         let mut out = Outbound::new(&mut flow);
         out.message(3).extend_from_slice(b"abc");
         out.message(api::limits::SEND_BYTES_MAX + 1).extend_from_slice(b"lost");
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn nothing_is_sent_behind_the_end() {
-        let mut flow = Outflow::new(Opening::Sent, 0);
+        let mut flow = Outflow::new(Opening::Sent, i64::MAX);
         flow.finish(Status::OK);
         let mut out = Outbound::new(&mut flow);
         out.message(3).extend_from_slice(b"abc");

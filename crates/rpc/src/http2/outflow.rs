@@ -13,6 +13,8 @@ use super::sender::{ContentType, SLIVER_BYTES_MAX, Sender, widen, worth};
 use crate::grpc::payload::{PREFIX_BYTES, prefix};
 use crate::{Reply, Source, Status};
 
+/// What a handler may add beyond what the peer takes.
+const AHEAD_BYTES_MAX: usize = 64 * 1024;
 /// What is asked of a source at once.
 const PIECE_BYTES_MAX: usize = 64 * 1024;
 /// Messages below this size are copied into blocks.
@@ -386,9 +388,11 @@ impl Outflow {
         true
     }
 
-    /// Whether a handler may add more.
+    /// Whether a handler may add more: what the peer takes now, and a little to follow. A thousand watchers that do not read would each
+    /// have a copy of what they share as long as it is not made.
     pub(crate) fn has_room(&self) -> bool {
-        self.queued_bytes < self.room_bytes
+        let window = usize::try_from(self.window).unwrap_or(0);
+        self.queued_bytes < self.room_bytes.min(window.saturating_add(AHEAD_BYTES_MAX))
     }
 
     /// Whether a message of `len` bytes may be queued. One that is larger than gRPC sends ends the stream.

@@ -143,7 +143,7 @@ fn headers_of_streams_end_no_stream() {
 
 #[test]
 fn handlers_together_hold_no_more_than_the_connection_may() {
-    const STREAMS: u32 = 40;
+    const STREAMS: u32 = 80;
     let (mut driver, seen) = driver(options());
     driver.feed(&settings(&[(setting::INITIAL_WINDOW_SIZE, 0)]));
     let mut encoder = Encoder::new();
@@ -159,7 +159,7 @@ fn handlers_together_hold_no_more_than_the_connection_may() {
     let mut output = driver.feed(&window_update(0, 1 << 30));
     output.extend(driver.feed(&settings(&[(setting::INITIAL_WINDOW_SIZE, 1 << 30)])));
     let ended = frames(&output).iter().filter(|(head, _)| head.kind == kind::HEADERS && head.has(1)).count();
-    assert_eq!((ended, seen.source_bytes.load(Ordering::SeqCst)), (STREAMS as usize, 160_000_000));
+    assert_eq!((ended, seen.source_bytes.load(Ordering::SeqCst)), (STREAMS as usize, 320_000_000));
 }
 
 #[test]

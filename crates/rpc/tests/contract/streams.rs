@@ -123,7 +123,8 @@ async fn a_producer_waits_for_a_slow_reader() {
     let body = response.await.expect("a response").into_body();
     tokio::time::sleep(Duration::from_millis(100)).await;
     let made = fixture.seen.source_bytes.load(Ordering::SeqCst);
-    assert!(made <= api::limits::STREAM_SEND_BYTES_MAX + 65_535 + 2 * size, "{made} bytes made for nobody");
+    // What the windows take, and as much to follow once they open.
+    assert!(made <= 65_535 + (64 << 10) + 2 * size, "{made} bytes made for nobody");
     let (body, trailers) = crate::common::rest(body).await;
     assert_eq!(trailers.expect("trailers")["grpc-status"], "0");
     let messages = crate::common::messages(body);
@@ -157,7 +158,7 @@ async fn a_chatterbox_is_held_back() {
         }
     };
     let held_back = async {
-        eventually("much is accepted", || sent.get() > 1 << 20).await;
+        eventually("much is accepted", || sent.get() > 1 << 19).await;
         at_rest(|| sent.get()).await
     };
     tokio::select! {
