@@ -7,7 +7,7 @@
 //!     first batch of a segment only: bytes the file was allocated with u64 | check u32
 //! ```
 //!
-//! all little-endian. The sectors are those of the file that begin after the Crc record. The check is CRC-32C over the segment's sequence
+//! all little-endian. The sectors are those of the file that begin behind the first byte of the Crc record. The check is CRC-32C over the segment's sequence
 //! u64, the offset u64, the running checksum u32 and the data before the check.
 
 use crate::frame::{self, Kind, WORD_BYTES};
@@ -30,7 +30,7 @@ const CHECK_BYTES: usize = 4;
 pub(crate) struct Start {
     /// Of the whole batch, its Crc record included.
     pub(crate) batch_bytes: u64,
-    /// Sectors after its Crc record that hold nothing but zeros, as written.
+    /// Sectors that begin in it and hold nothing but zeros, as written.
     pub(crate) zero_sectors: u32,
     /// In the first batch of a segment: what the file was allocated with.
     pub(crate) file_bytes: Option<u64>,
@@ -44,8 +44,6 @@ pub(crate) struct Batch {
     crc: u32,
     file_bytes: Option<u64>,
     start_data_offset: usize,
-    /// Behind the Crc record.
-    start_end: usize,
     scratch: Vec<u8>,
     must_sync: bool,
 }
@@ -59,7 +57,6 @@ impl Batch {
             crc,
             file_bytes: None,
             start_data_offset: 0,
-            start_end: 0,
             scratch: Vec::with_capacity(ENTRY_HEAD_BYTES_MAX),
             must_sync: false,
         }
@@ -131,7 +128,6 @@ impl Batch {
             // Only the first batch of a segment gives the file's length.
             let data = if self.file_bytes.is_some() { &data[..] } else { data.split_at(LENGTH_BYTES).1 };
             self.start_data_offset = frame::push(&mut self.bytes, Kind::Crc, self.crc, &[data]);
-            self.start_end = self.bytes.len();
         }
     }
 
@@ -139,7 +135,7 @@ impl Batch {
     pub(crate) fn finish(&mut self, sequence: u64, offset: u64) -> &[u8] {
         assert!(!self.bytes.is_empty(), "an empty batch was to be written");
         assert_eq!(offset == 0, self.file_bytes.is_some(), "only the first batch of a segment gives the file's length");
-        let zero_sectors = torn::zero_sectors(&self.bytes, offset, self.start_end);
+        let zero_sectors = torn::zero_sectors(&self.bytes, offset);
         let mut data = Vec::with_capacity(2 * LENGTH_BYTES + COUNT_BYTES + CHECK_BYTES);
         data.extend_from_slice(&(self.bytes.len() as u64).to_le_bytes());
         data.extend_from_slice(&zero_sectors.to_le_bytes());

@@ -114,7 +114,7 @@ impl<'a> Reader<'a> {
                     (at, crc) = (end, record_crc);
                 }
                 Err(what) => {
-                    let torn = offset > 0 && torn::is_torn_inside(self.bytes, start, offset, start_end, batch_end);
+                    let torn = offset > 0 && torn::is_torn_inside(self.bytes, start, offset, batch_end);
                     return Err(broken_inside(at, offset, torn, what));
                 }
             }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use crate::batch::Batch;
 use crate::reader::{Reader, Tail};
 use crate::{EntryRef, Options, Wal, decode_segment};
 use disk::sim::{Random, SimDisk};
@@ -202,4 +203,30 @@ fn hostile_bytes_end_in_an_error() {
         assert!(decode_segment(&vec![0; len], 0, &mut |_| {}).is_err());
         assert!(decode_segment(&vec![0xff; len], 0, &mut |_| {}).is_err());
     }
+}
+
+/// The Crc record of a batch ends in a second sector, with bytes that are all zeros: it is whole where that sector is lost.
+#[test]
+fn a_lost_sector_that_begins_with_zeros_of_the_checksum() {
+    let mut found = 0;
+    // The checks of some of so many end with a zero, and behind it is the padding.
+    for crc in 1 << 27..(1 << 27) + 4_000 {
+        let (mut batch, offset) = (Batch::new(crc), 1024 - 32);
+        batch.push_entry(&EntryRef { term: 1, index: 1, kind: 0, data: &[1; 100] });
+        let mut bytes = vec![0; 4096];
+        let written = batch.finish(0, offset);
+        bytes[offset as usize..][..written.len()].copy_from_slice(written);
+        let tail = Tail { offset, crc };
+        assert!(Reader::resume(&bytes, 0, tail).next_batch().unwrap().is_some());
+        let is_zero = bytes[1024..1032] == [0; 8];
+        found += usize::from(is_zero);
+        bytes[1024..1536].fill(0);
+        let torn = Reader::resume(&bytes, 0, tail).next_batch().unwrap_err();
+        assert!(torn.torn, "with the checksum {crc}: {torn:?}");
+        // Where anything was written behind it, it was durable.
+        bytes[2048] = 1;
+        let damaged = Reader::resume(&bytes, 0, tail).next_batch().unwrap_err();
+        assert!(!is_zero || !damaged.torn, "with the checksum {crc}: {damaged:?}");
+    }
+    assert!(found > 2, "{found} of the checks end with a zero");
 }

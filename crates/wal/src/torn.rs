@@ -22,29 +22,22 @@ pub(crate) fn is_torn_start(bytes: &[u8], sequence: u64, offset: usize) -> bool 
 }
 
 /// True when the batch in `bytes[batch_offset..batch_end]` is torn, given that one of its records cannot be read. `start` is its intact
-/// Crc record, which ends at `start_end`.
-pub(crate) fn is_torn_inside(
-    bytes: &[u8],
-    start: &Start,
-    batch_offset: usize,
-    start_end: usize,
-    batch_end: usize,
-) -> bool {
+/// Crc record.
+pub(crate) fn is_torn_inside(bytes: &[u8], start: &Start, batch_offset: usize, batch_end: usize) -> bool {
     let Some((before, behind)) = bytes.split_at_checked(batch_end) else {
         // The longer length was lost with the sectors.
         return true;
     };
     let batch = before.get(batch_offset..).unwrap_or_default();
     // Zeros that were written are no sign of a loss.
-    is_zero(behind)
-        && zero_sectors(batch, batch_offset as u64, start_end.saturating_sub(batch_offset)) > start.zero_sectors
+    is_zero(behind) && zero_sectors(batch, batch_offset as u64) > start.zero_sectors
 }
 
-/// Counts the sectors of the file that hold nothing but zeros, among those of the batch at `offset` that begin at `from` in it or later.
-/// Bytes after the batch count as zeros. Sectors before `from` hold a part of the Crc record, whose own check shows a loss.
-pub(crate) fn zero_sectors(batch: &[u8], offset: u64, from: usize) -> u32 {
-    let into_sector = offset.saturating_add(from as u64) as usize % SECTOR_BYTES;
-    let first = from.saturating_add(into_sector.wrapping_neg() % SECTOR_BYTES);
+/// Counts the sectors of the file that begin behind the first byte of the batch at `offset` and hold nothing but zeros. Bytes after the
+/// batch count as zeros. One that begins within the Crc record has the length word of the next record, too, so it is never all zeros as
+/// it is written; but its part of the Crc record may be, and then that record is intact where the sector is lost.
+pub(crate) fn zero_sectors(batch: &[u8], offset: u64) -> u32 {
+    let first = SECTOR_BYTES.saturating_sub(offset as usize % SECTOR_BYTES);
     let sectors = range(batch, first, batch.len()).chunks(SECTOR_BYTES);
     // A batch is far smaller than 2 TiB.
     sectors.filter(|sector| is_zero(sector)).count() as u32
