@@ -51,6 +51,8 @@ pub const TURN_BYTES_MAX: usize = 64 * 1024;
 pub const INLINE_SORT_KEYS_MAX: usize = 10_000;
 /// Bytes one stream may have queued towards a client before its producer must wait.
 pub const STREAM_SEND_BYTES_MAX: usize = 1 << 20;
+/// Of them those beyond the window that its client has opened for the stream.
+pub const STREAM_AHEAD_BYTES_MAX: usize = 64 << 10;
 /// Responses one watch stream may have queued before its watchers read the log from their cursors instead.
 pub const WATCH_QUEUE_EVENTS_MAX: usize = 8_192;
 /// Events, counted once for each distinct request of a stream, that all watch streams together may have queued, and

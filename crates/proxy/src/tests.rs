@@ -247,8 +247,8 @@ async fn what_a_member_sends_to_a_client_that_does_not_read_is_claimed() {
         let now = fixture.member.flooded.load(Ordering::SeqCst);
         still = if std::mem::replace(&mut flooded, now) == now { still + 1 } else { 0 };
     }
-    // The member itself has as much waiting as it lets wait for a stream, and the kernel may have some.
-    let sent = flooded - api::limits::STREAM_SEND_BYTES_MAX;
+    // The member itself has as much waiting as it lets wait for a stream whose window is used up, and the kernel may have some.
+    let sent = flooded - api::limits::STREAM_AHEAD_BYTES_MAX;
     let held = fixture.held_bytes();
     assert!(sent <= held + 2 * FLOOD_BYTES, "{sent} bytes are on their way to the client, and {held} are claimed");
     drop(silent);

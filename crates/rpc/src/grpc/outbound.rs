@@ -28,8 +28,8 @@ impl<'a> Outbound<'a> {
         (self.messages, self.bytes)
     }
 
-    /// Whether less than [`limits::STREAM_SEND_BYTES_MAX`](api::limits::STREAM_SEND_BYTES_MAX) is queued, and little more than the
-    /// client takes, and the streams of the connection together hold less than theirs. After it was false,
+    /// Whether less than [`limits::STREAM_SEND_BYTES_MAX`](api::limits::STREAM_SEND_BYTES_MAX) is queued, and not much more than
+    /// the client's window for the stream takes, and the streams of the connection together hold less than theirs. After it was false,
     /// [`StreamHandler::ready`](crate::StreamHandler::ready) is called when there is room again.
     pub fn has_room(&self) -> bool {
         self.flow.has_room()

@@ -102,7 +102,7 @@ impl Http2 {
             Frame::WindowUpdate { stream, increment } => {
                 self.not_idle(stream)?;
                 self.count(shared, Cost::WindowUpdate)?;
-                let widened = self.widen(shared, stream, i64::from(increment));
+                let widened = self.widen(shared, stream, i64::from(increment), false);
                 widened.inspect_err(|_| shared.stats.hit(Limit::StreamWindow))?;
             }
             Frame::Settings(settings) => {
@@ -218,7 +218,8 @@ impl Http2 {
         self.rates.count(shared.now, Cost::IdleFrame, times as u32).map_err(|limit| Http2::over(shared, limit))?;
         let ids: Vec<u32> = self.ids.keys().copied().collect();
         for id in ids {
-            if self.widen(shared, id, change).is_err() {
+            // Each may have much to make now, so they have their turns later.
+            if self.widen(shared, id, change, true).is_err() {
                 shared.stats.hit(Limit::ConnectionWindow);
                 return Err(Fault::connection(Reason::FLOW_CONTROL_ERROR).into());
             }
@@ -227,7 +228,7 @@ impl Http2 {
     }
 
     /// Changes the window of a stream, which may let it continue.
-    fn widen(&mut self, shared: &mut Shared, stream: u32, by: i64) -> Result<(), Fault> {
+    fn widen(&mut self, shared: &mut Shared, stream: u32, by: i64, later: bool) -> Result<(), Fault> {
         let key = self.ids.get(&stream).copied();
         let Some(Stream { out, signal, .. }) = key.and_then(|key| self.streams.get_mut(key)) else { return Ok(()) };
         let was_closed = !out.can_move();
@@ -238,8 +239,8 @@ impl Http2 {
         if was_closed && out.can_move() {
             let is_narrow = out.is_narrow();
             let signal = signal.clone();
-            if is_narrow {
-                // There may be more of these in what was read: they are worth one frame together.
+            if is_narrow || later {
+                // There may be more of the narrow ones in what was read: they are worth one frame together.
                 self.notify(signal, Event::Window);
             } else {
                 self.attend(shared, signal, Event::Window);

@@ -13,8 +13,6 @@ use super::sender::{ContentType, SLIVER_BYTES_MAX, Sender, widen, worth};
 use crate::grpc::payload::{PREFIX_BYTES, prefix};
 use crate::{Reply, Source, Status};
 
-/// What a handler may add beyond what the peer takes.
-const AHEAD_BYTES_MAX: usize = 64 * 1024;
 /// What is asked of a source at once.
 const PIECE_BYTES_MAX: usize = 64 * 1024;
 /// Messages below this size are copied into blocks.
@@ -392,7 +390,7 @@ impl Outflow {
     /// have a copy of what they share as long as it is not made.
     pub(crate) fn has_room(&self) -> bool {
         let window = usize::try_from(self.window).unwrap_or(0);
-        self.queued_bytes < self.room_bytes.min(window.saturating_add(AHEAD_BYTES_MAX))
+        self.queued_bytes < self.room_bytes.min(window.saturating_add(limits::STREAM_AHEAD_BYTES_MAX))
     }
 
     /// Whether a message of `len` bytes may be queued. One that is larger than gRPC sends ends the stream.

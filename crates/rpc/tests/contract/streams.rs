@@ -124,7 +124,7 @@ async fn a_producer_waits_for_a_slow_reader() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     let made = fixture.seen.source_bytes.load(Ordering::SeqCst);
     // What the windows take, and as much to follow once they open.
-    assert!(made <= 65_535 + (64 << 10) + 2 * size, "{made} bytes made for nobody");
+    assert!(made <= 65_535 + api::limits::STREAM_AHEAD_BYTES_MAX + 2 * size, "{made} bytes made for nobody");
     let (body, trailers) = crate::common::rest(body).await;
     assert_eq!(trailers.expect("trailers")["grpc-status"], "0");
     let messages = crate::common::messages(body);
