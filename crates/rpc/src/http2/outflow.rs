@@ -455,7 +455,8 @@ impl Outflow {
         }
         let Some(Item::Block(block)) = self.queue.back_mut() else { unreachable!("it is there, or was just added") };
         if room.is_some_and(|room| room < len) {
-            block.reserve(BLOCK_BYTES.saturating_sub(block.len()));
+            // To twice its length, not to a whole block: what waits counts by its length, and a hundred thousand streams may wait.
+            block.reserve(len);
         }
         block
     }
@@ -564,5 +565,30 @@ impl Current {
         // No more than `body_max`.
         self.left = self.left.saturating_sub(body.len());
         Some(Piece { prefix_at, prefix_len, body })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_takes_little_more_than_twice_its_length() {
+        for len in [1, 40, 300, 1_000, 5_000, 9_000] {
+            let mut flow = Outflow::new(Opening::Sent, 0);
+            for count in 1..100 {
+                let block = flow.message(len).expect("no end");
+                block.resize(block.len() + len, 7);
+                let room = |item: &Item| match item {
+                    Item::Block(block) => block.capacity(),
+                    _ => 0,
+                };
+                let (held, room) = (flow.held_bytes(), flow.queue.iter().map(room).sum::<usize>());
+                assert!(
+                    room <= 2 * held + held / 4,
+                    "{room} bytes for {count} messages of {len} bytes, which count as {held}"
+                );
+            }
+        }
     }
 }
