@@ -74,6 +74,7 @@ impl Wal {
             segments: [name].into(),
             file: prepared.file.clone(),
             offset: 0,
+            segment_end: options.segment_bytes,
             batch,
             hard_state: raftpb::HardState::default(),
             snapshot: walpb::Snapshot::default(),

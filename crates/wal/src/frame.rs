@@ -100,6 +100,17 @@ pub(crate) fn read(bytes: &[u8], offset: usize) -> Result<Frame<'_>, &'static st
     Ok(Frame { kind, crc, data, end: bytes.len().saturating_sub(behind.len()) })
 }
 
+/// Whether the file ends within the record at `offset`, which takes `len_max` bytes at most by its length word, if that is there.
+pub(crate) fn reaches_beyond(bytes: &[u8], offset: usize, len_max: usize) -> bool {
+    let rest = bytes.get(offset..).unwrap_or_default();
+    let Some((word_bytes, _)) = rest.split_first_chunk::<WORD_BYTES>() else { return true };
+    let found = u64::from_le_bytes(*word_bytes);
+    let record_bytes = found & 0x00ff_ffff_ffff_ffff;
+    let pad = padding(record_bytes);
+    let len = record_bytes.saturating_add(WORD_BYTES as u64).saturating_add(pad as u64);
+    found == word(record_bytes, pad) && len <= len_max as u64 && len > rest.len() as u64
+}
+
 fn parse(record: &[u8]) -> Option<(Kind, u32, &[u8])> {
     let [0x08, kind, 0x10, rest @ ..] = record else { return None };
     let kind = Kind::of(*kind)?;

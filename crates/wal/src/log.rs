@@ -29,6 +29,8 @@ pub struct Wal {
     pub(crate) file: Arc<dyn File>,
     /// Behind the last batch in `file`.
     pub(crate) offset: u64,
+    /// Where the next segment begins: only one batch goes beyond what `file` was allocated with.
+    pub(crate) segment_end: u64,
     pub(crate) batch: Batch,
     /// The newest ones, repeated at the beginning of each segment.
     pub(crate) hard_state: raftpb::HardState,
@@ -97,7 +99,7 @@ impl Wal {
             return Ok(());
         }
         self.write_batch().inspect_err(|error| self.poison = Some(error.to_string()))?;
-        if self.offset >= self.options.segment_bytes
+        if self.offset >= self.segment_end
             && let Err(error) = self.begin_segment()
         {
             // This batch is durable; the next one is refused.
@@ -149,7 +151,7 @@ impl Wal {
         failpoint::point!(WAL_BEFORE_CUT);
         publish(&*self.disk, &self.spare.reaper(), &prepared, first.finish(name.sequence, 0), &path)?;
         failpoint::point!(WAL_AFTER_CUT);
-        self.offset = first.len() as u64;
+        (self.offset, self.segment_end) = (first.len() as u64, self.options.segment_bytes);
         first.clear();
         self.batch = first;
         self.file = prepared.file;

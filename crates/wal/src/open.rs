@@ -3,7 +3,7 @@
 use crate::batch::Batch;
 use crate::mistake::Mistake;
 use crate::name::SegmentName;
-use crate::reader::{Break, CHAIN_BROKEN, Reader, Tail};
+use crate::reader::{Break, CHAIN_BROKEN, Reader, Tail, allocated_bytes};
 use crate::replay::{Misfit, Replay};
 use crate::{Cut, Error, Options, Record, Spare, Wal, segment, torn};
 use api::{raftpb, walpb};
@@ -82,8 +82,12 @@ impl Wal {
         }
         let (tail, last_batch, cut) = replaying.read_tail(&*file, tail_name)?;
         let (replay, restarted) = replaying.finish(tail_name, tail)?;
-        if cut.is_some() && !Mistake::LeavesTornBatch.is_planted() {
-            segment::zero(&*file, tail.offset).map_err(Error::io("clear the end of", &tail_path))?;
+        if !Mistake::LeavesTornBatch.is_planted() {
+            let cleared = match cut {
+                Some(_) => segment::zero(&*file, tail.offset),
+                None => segment::zero_first(&*file, tail.offset),
+            };
+            cleared.map_err(Error::io("clear the end of", &tail_path))?;
         }
         // The process before may have died between its write and its sync, or because the sync failed. Then the page cache has the
         // last batch and the disk does not, and a sync alone reports success. So it is written again. Only one batch is ever unsynced.
@@ -114,6 +118,7 @@ impl Wal {
             segments: unread.iter().chain(whole).copied().chain([tail_name]).collect(),
             file,
             offset: tail.offset,
+            segment_end: options.segment_bytes.min(last_batch.allocated_bytes),
             batch: Batch::new(tail.crc),
             hard_state,
             snapshot: snapshot.clone(),
@@ -121,7 +126,7 @@ impl Wal {
             terms,
             poison: None,
         };
-        if wal.offset >= options.segment_bytes {
+        if wal.offset >= wal.segment_end {
             wal.begin_segment()?;
         }
         if restarted {
@@ -180,6 +185,8 @@ fn select<'a>(dir: &Path, names: &'a [SegmentName], from_index: u64) -> Result<S
 struct LastBatch {
     offset: u64,
     bytes: Vec<u8>,
+    /// What its segment was allocated with.
+    allocated_bytes: u64,
 }
 
 /// Reads segments one after the other.
@@ -217,7 +224,8 @@ impl Replaying<'_> {
         };
         let last = bytes.get(offset as usize..tail.offset as usize);
         let Some(last) = last else { unreachable!("a batch that was read is in the file") };
-        let last = LastBatch { offset, bytes: last.to_vec() };
+        let allocated_bytes = allocated_bytes(&bytes, name.sequence).unwrap_or(u64::MAX);
+        let last = LastBatch { offset, bytes: last.to_vec(), allocated_bytes };
         Ok((tail, last, cut))
     }
 

@@ -123,6 +123,17 @@ impl<'a> Reader<'a> {
             // The head is intact, and so is all that it spans: no lost sector explains it.
             return Err(broken_inside(start_end, offset, false, "a batch is shorter than its first record"));
         }
+        // Checksums do not tell all: there are sectors of data that may become zeros without changing one.
+        let batch = bytes.get(offset..).unwrap_or_default();
+        if torn::zero_sectors(batch, offset as u64) != start.zero_sectors {
+            let torn = offset > 0 && torn::is_torn_inside(self.bytes, start, offset, batch_end);
+            return Err(broken_inside(
+                start_end,
+                offset,
+                torn,
+                "a batch has other sectors of zeros than it was written with",
+            ));
+        }
         self.tail = Tail { offset: batch_end as u64, crc };
         Ok(&self.records)
     }
@@ -152,6 +163,12 @@ fn read_record(bytes: &[u8], at: usize, crc: u32, metadata: bool) -> Result<(Rec
     }
     let record = Record::decode(frame.kind, frame.data).ok_or("a record is not what its kind says")?;
     Ok((record, crc, frame.end))
+}
+
+/// What the file of a segment was allocated with, as its intact first batch says.
+pub(crate) fn allocated_bytes(bytes: &[u8], sequence: u64) -> Option<u64> {
+    let first = frame::read(bytes, 0).ok()?;
+    batch::read_start(sequence, 0, first.crc, first.data)?.file_bytes
 }
 
 /// Whether a segment was begun by this crate, if its damage lets that be seen. etcd's begin with a checksum that tells no length.

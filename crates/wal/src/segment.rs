@@ -50,18 +50,25 @@ pub(crate) fn recycle(disk: &dyn Disk, path: PathBuf, segment_bytes: u64) -> Res
     Ok(Prepared { file, path })
 }
 
-/// Writes zeros from `offset` to the end of the file and syncs them.
-pub(crate) fn zero(file: &dyn File, mut offset: u64) -> io::Result<()> {
-    let end = file.len()?;
+/// Writes zeros from `offset` to the end of the file and syncs them. The first go last: should this fail, what begins there tells the next
+/// start that it must be done again.
+pub(crate) fn zero(file: &dyn File, offset: u64) -> io::Result<()> {
+    let mut end = file.len()?;
     let zeros = vec![0; ZERO_BYTES.min(end.saturating_sub(offset)) as usize];
     while offset < end {
         let left = usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX);
         let part = zeros.get(..left).unwrap_or(&zeros);
-        file.write_at(part, offset)?;
+        end = end.saturating_sub(part.len() as u64);
+        file.write_at(part, end)?;
         file.sync_data()?;
-        offset = offset.saturating_add(part.len() as u64);
     }
     Ok(())
+}
+
+/// Writes the last that [`zero`] writes once more, without a sync. If that had failed, the page cache has zeros that the disk does not have.
+pub(crate) fn zero_first(file: &dyn File, offset: u64) -> io::Result<()> {
+    let left = file.len()?.saturating_sub(offset).min(ZERO_BYTES);
+    file.write_at(&vec![0; left as usize], offset)
 }
 
 /// Opens a segment for writing and locks it against other processes.

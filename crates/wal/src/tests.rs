@@ -230,3 +230,51 @@ fn a_lost_sector_that_begins_with_zeros_of_the_checksum() {
     }
     assert!(found > 2, "{found} of the checks end with a zero");
 }
+
+/// A writer can choose data of which whole sectors may become zeros without changing a checksum: CRC-32C is linear.
+#[test]
+fn a_lost_sector_that_no_checksum_shows() {
+    let filler = [7; 508];
+    let register = !crc32c::crc32c_append(!0, &filler);
+    let neutral = [&filler[..], &register.to_le_bytes()].concat();
+    let (crc, offset) = (5, 1000_u64);
+    let written = |data: &[u8]| {
+        let mut batch = Batch::new(crc);
+        batch.push_entry(&EntryRef { term: 1, index: 1, kind: 0, data });
+        batch.finish(0, offset).to_vec()
+    };
+    let mut data = vec![1; 3_000];
+    let begin = written(&data).windows(8).position(|bytes| bytes == [1; 8]).unwrap();
+    let place = 2048 - offset as usize - begin;
+    data[place..place + 512].copy_from_slice(&neutral);
+    let batch = written(&data);
+    let mut bytes = vec![0; 8192];
+    bytes[offset as usize..][..batch.len()].copy_from_slice(&batch);
+    let tail = Tail { offset, crc };
+    assert_eq!(bytes[2048..2560], neutral);
+    assert!(Reader::resume(&bytes, 0, tail).next_batch().unwrap().is_some());
+    bytes[2048..2560].fill(0);
+    assert!(Reader::resume(&bytes, 0, tail).next_batch().unwrap_err().torn);
+    // Something was written behind it: it was durable.
+    bytes[6000] = 1;
+    assert!(!Reader::resume(&bytes, 0, tail).next_batch().unwrap_err().torn);
+}
+
+/// The file ends within the Crc record of its last batch: the power went before its longer length was durable.
+#[test]
+fn a_checksum_record_across_the_end_of_the_file() {
+    for crc in [5, u32::MAX] {
+        let (mut batch, offset) = (Batch::new(crc), 1024 + 8);
+        batch.push_entry(&EntryRef { term: 1, index: 1, kind: 0, data: &[1; 100] });
+        let mut bytes = vec![0; offset as usize];
+        bytes.extend_from_slice(batch.finish(0, offset));
+        for len in offset as usize + 1..bytes.len() {
+            let found = Reader::resume(&bytes[..len], 0, Tail { offset, crc }).next_batch().unwrap_err();
+            assert!(found.torn, "of {len} bytes: {found:?}");
+        }
+        // A record that says so, and could not.
+        bytes[offset as usize] = 200;
+        let found = Reader::resume(&bytes[..offset as usize + 24], 0, Tail { offset, crc }).next_batch().unwrap_err();
+        assert!(!found.torn, "{found:?}");
+    }
+}

@@ -13,12 +13,14 @@ const SECTOR_BYTES: usize = 512;
 
 /// True when the batch that should begin at `offset` is torn: its Crc record cannot be read.
 pub(crate) fn is_torn_start(bytes: &[u8], sequence: u64, offset: usize) -> bool {
-    let word_lost = is_zero(range(bytes, offset, WORD_BYTES));
-    // The record may lie across two sectors, and the second one be lost.
     let into_next = SECTOR_BYTES.saturating_sub(offset % SECTOR_BYTES);
+    let first_lost = is_zero(range(bytes, offset, into_next));
+    // The record may lie across two sectors, and the second one be lost.
     let second_lost =
         into_next < START_BYTES_MAX && is_zero(range(bytes, offset.saturating_add(into_next), SECTOR_BYTES));
-    (word_lost || second_lost) && !batch_begins_behind(bytes, sequence, offset)
+    // Or across the end of the file, whose longer length was lost.
+    let length_lost = frame::reaches_beyond(bytes, offset, START_BYTES_MAX);
+    (first_lost || second_lost || length_lost) && !batch_begins_behind(bytes, sequence, offset)
 }
 
 /// True when the batch in `bytes[batch_offset..batch_end]` is torn, given that one of its records cannot be read. `start` is its intact

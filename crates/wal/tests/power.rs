@@ -13,7 +13,8 @@ use wal::{Error, Options, Wal};
 use wanted::wanted;
 
 const DIR: &str = "/wal";
-const OPTIONS: Options = Options { segment_bytes: 8192, segments_min: 2, rest: || {} };
+/// Sizes of segments, one after the other at each start: what is free on a small disk decides.
+const SEGMENT_BYTES: [u64; 6] = [8192, 8192 + 256, 8192, 8195, 12_288, 4609];
 const STEPS: u64 = 60;
 /// Cuts, unless the environment asks for others.
 const CUTS: u64 = 5000;
@@ -72,16 +73,20 @@ fn live(disk: &SimDisk, ops: &[Op], before: Outcome, cuts: &mut Cuts) -> Outcome
 struct Cuts {
     power: u64,
     reported: u64,
+    starts: usize,
 }
 
 /// Opens the log and checks it; afterwards what was found is what must be there.
 fn open_or_create(disk: &SimDisk, outcome: &mut Outcome, cuts: &mut Cuts) -> Option<Wal> {
     let shared = Arc::new(disk.clone());
+    let segment_bytes = SEGMENT_BYTES[cuts.starts % SEGMENT_BYTES.len()];
+    let options = Options { segment_bytes, segments_min: 2, rest: || {} };
+    cuts.starts += 1;
     // The state that the checkpoint stands for was durable before the log heard of it.
     outcome.committed.applied = outcome.attempted.applied;
     // It was made from this log, so no cut leaves a log that ends before it or has another entry there: as members do, it is opened
     // in the way that would be refused.
-    match Wal::open(shared.clone(), Path::new(DIR), &outcome.attempted.state(), OPTIONS) {
+    match Wal::open(shared.clone(), Path::new(DIR), &outcome.attempted.state(), options) {
         Ok((wal, recovered)) => {
             let found =
                 [&outcome.attempted, &outcome.committed].into_iter().find(|model| model.check(&recovered).is_ok());
@@ -96,7 +101,7 @@ fn open_or_create(disk: &SimDisk, outcome: &mut Outcome, cuts: &mut Cuts) -> Opt
         }
         Err(_) if disk.is_cut() => None,
         Err(Error::Missing(_)) if !outcome.created => {
-            let wal = Wal::create(shared, Path::new(DIR), b"metadata", OPTIONS);
+            let wal = Wal::create(shared, Path::new(DIR), b"metadata", options);
             assert!(wal.is_ok() || disk.is_cut());
             outcome.created = wal.is_ok();
             wal.ok()

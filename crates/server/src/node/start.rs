@@ -451,7 +451,8 @@ fn segment_bytes(disk: &dyn Disk, config: &Config, dir: &DataDir) -> io::Result<
     let of_log = if config.wal_dir.is_none() { wal::leftover_bytes(disk, &dir.wal) } else { 0 };
     let leftovers = store::leftover_bytes(disk, &dir.store).saturating_add(of_log);
     let free_bytes = disk.free_bytes(&dir.store)?.saturating_add(leftovers);
-    Ok((free_bytes / 16).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX))
+    // Whole pages.
+    Ok((free_bytes / 16).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX) & !4095)
 }
 
 fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
