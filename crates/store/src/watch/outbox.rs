@@ -117,6 +117,11 @@ impl Outbox {
         self.queue.push_back(Out::Progress(Progress { members, revision }));
     }
 
+    /// Answers and deliveries that wait.
+    pub(super) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
     #[cfg(test)]
     pub(super) fn waiting_bytes(&self) -> usize {
         let deliveries = self.queue.iter().filter_map(|out| match out {

@@ -22,6 +22,9 @@ use super::stream_queue::{Audience, Entry, Item, StreamQueue, Taken};
 use super::watchers::{Member, Watcher, Watchers};
 use super::{History, Hub, Options, Wake};
 
+/// Answers and deliveries that may wait while the past is read: more requests have them sent first.
+const WAITING_ANSWERS_MAX: usize = 64;
+
 /// The watches of one stream. Requests queue their answers; [`WatchStream::poll`] hands out responses in the order in which
 /// they must be sent. Dropping it ends all its watches.
 ///
@@ -255,10 +258,11 @@ impl WatchStream {
         self.hub().options().poll_records_max
     }
 
-    /// Whether there is more to do than to pass live events on. Each of a client's messages should not have that done: there may be
-    /// thousands of them in a turn of its connection.
+    /// Whether there is more to do than to pass live events on, which can wait. Each of a client's messages should not have that done:
+    /// there may be thousands of them in a turn of its connection. But their answers are not to pile up where nobody counts them.
     pub fn is_behind(&self) -> bool {
-        self.waits.is_some() || !self.joining.is_empty() || self.is_reading()
+        (self.waits.is_some() || !self.joining.is_empty() || self.is_reading())
+            && self.outbox.len() < WAITING_ANSWERS_MAX
     }
 
     /// The same as [`WatchStream::poll`], for several calls that together look at so many records.

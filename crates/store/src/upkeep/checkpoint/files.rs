@@ -98,8 +98,9 @@ impl Checkpoints {
         let ids = content.segments.iter().map(|entry| entry.id).collect();
         let replaced = std::mem::replace(&mut self.kept, vec![Kept { name, ids, bytes: content.encoded_len() as u64 }]);
         let doubted = self.doubted.take().map(|doubted| doubted.names).unwrap_or_default();
-        for name in replaced.into_iter().map(|kept| kept.name).chain(doubted) {
-            self.remove(name)?;
+        let before = replaced.into_iter().map(|kept| kept.name).chain(doubted);
+        for replaced in before.filter(|before| *before != name) {
+            self.remove(replaced)?;
         }
         Ok(())
     }

@@ -325,6 +325,26 @@ fn manual_progress_speaks_for_the_stream() {
 }
 
 #[test]
+fn answers_do_not_pile_up_while_the_past_is_read() {
+    let store = Fake::new(Options::default());
+    store.put("a", "1");
+    let mut stream = open(&store);
+    stream.create(WatchCreateRequest { watch_id: 7, ..from("a", 1) });
+    assert!(stream.is_behind());
+    // Refused: the id is taken.
+    let mut requests = 0;
+    while stream.is_behind() {
+        stream.create(WatchCreateRequest { watch_id: 7, ..from("a", 1) });
+        requests += 1;
+        assert!(requests < 1_000, "a thousand answers wait for the past to be read");
+    }
+    // All are answered, and then the past is read.
+    let answers = all(&mut stream);
+    assert_eq!(answers.iter().filter(|response| response.canceled).count(), requests);
+    assert_eq!(answers.iter().map(|response| response.events.len()).sum::<usize>(), 1);
+}
+
+#[test]
 fn calls_share_the_records_they_may_look_at() {
     let store = Fake::new(Options { poll_records_max: 10, join_gap_revisions: 0, ..Options::default() });
     let mut stream = open(&store);
