@@ -1,7 +1,7 @@
 //! Routing of requests on the peer port.
 
 use crate::answers::{Next, Refusal, answer, answer_and, forbidden, refusal, require};
-use crate::codec::{Kind, owned};
+use crate::codec::{Kind, decode};
 use crate::fault::Fault;
 use crate::handler::{Caller, Known, Origin};
 use crate::head::RequestHead;
@@ -15,8 +15,7 @@ use crate::shared::Shared;
 use crate::timeouts::after;
 use crate::wire::Wire;
 use crate::{follow, probe, snapshot, stream};
-use api::raftpb::{Message, MessageType};
-use api::unread;
+use api::raftpb::MessageType;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -148,8 +147,8 @@ fn message(
     let mut body =
         large_body(shared, wire, head, shared.message_bytes_max).inspect_err(|_| shared.ledger.count_unknown())?;
     let bytes = body.bytes.len() as u64;
-    let message = match unread::decode::<Message>(body.bytes.split().freeze()) {
-        Ok(message) => owned(message, bytes as usize),
+    let message = match decode(body.bytes.split().freeze(), bytes as usize) {
+        Ok(message) => message,
         Err(error) => {
             shared.ledger.count_unknown();
             rejected(address, &error);

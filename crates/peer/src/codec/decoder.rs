@@ -1,6 +1,6 @@
 //! Frames to messages. The bytes are not trusted: lengths are bounded before memory is reserved for them.
 
-use super::owned::{owned, owned_entry};
+use super::owned::{decode, owned_entry};
 use super::{Kind, tag};
 use crate::wire::READ_BYTES;
 use api::Message as _;
@@ -103,8 +103,8 @@ impl Decoder {
                         return Ok(None);
                     }
                     self.state = State::Start;
-                    let message = Message::decode(split(input, length)).map_err(malformed)?;
-                    return Ok(Some(self.whole(owned(message, length.max(READ_BYTES)))));
+                    let message = decode(split(input, length), length.max(READ_BYTES)).map_err(malformed)?;
+                    return Ok(Some(self.whole(message)));
                 }
                 State::Count => {
                     if input.len() < 8 {

@@ -8,7 +8,7 @@ mod tests;
 
 pub(crate) use decoder::{Decoder, Error, Frame};
 pub(crate) use encoder::Encoder;
-pub(crate) use owned::owned;
+pub(crate) use owned::{decode, is_swollen};
 
 /// Which of the two streams between a pair of members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

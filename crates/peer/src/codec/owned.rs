@@ -4,20 +4,90 @@
 //! log has it, and nobody would count that.
 
 use api::raftpb::{Entry, Message};
-use bytes::Bytes;
+use api::unread::{self, Unread};
+use bytes::{Buf, Bytes};
 
 /// What came in more than this many times its own length is copied. The memory may be twice as long.
 const KEPT_TIMES_MAX: usize = 8;
 
+/// An entry of an honest member takes as many bytes at least: its field, its length, its term and its index. In memory it takes 72.
+const ENTRY_BYTES_MIN: usize = 6;
+
+/// Number of the field of `raftpb.Message` that has the entries.
+const ENTRIES: u64 = 7;
+/// That of messages within the message, which no member sends to another. Two bytes of it make 430 in memory.
+const RESPONSES: u64 = 14;
+
+/// Why a message is not read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unfit {
+    #[error(transparent)]
+    Unread(#[from] Unread),
+    /// In memory it would be many times as large.
+    #[error("a message with more in it than members send")]
+    Swollen,
+}
+
+/// Decodes a message that came in `received` bytes, if it takes a few times as much in memory at most.
+pub(crate) fn decode(bytes: Bytes, received: usize) -> Result<Message, Unfit> {
+    if is_swollen(&bytes) {
+        return Err(Unfit::Swollen);
+    }
+    Ok(owned(unread::decode::<Message>(bytes)?, received))
+}
+
+/// Whether a message has more parts than an honest one of its length. What is no message is not: decoding it says why.
+pub(crate) fn is_swollen(message: &Bytes) -> bool {
+    let (mut rest, mut entries) = (&message[..], 0_usize);
+    while let Some((field, content)) = next_field(&mut rest) {
+        match field {
+            // Also as a group, which prost refuses.
+            RESPONSES => return true,
+            ENTRIES => entries = entries.saturating_add(1),
+            _ => {}
+        }
+        rest.advance(content);
+    }
+    entries > message.len() / ENTRY_BYTES_MIN
+}
+
+/// The number of the next field, and how many bytes its content takes, which are there. None at the end, and where there is no field.
+fn next_field(rest: &mut &[u8]) -> Option<(u64, usize)> {
+    let key = varint(rest)?;
+    let len = match key & 7 {
+        0 => {
+            varint(rest)?;
+            0
+        }
+        1 => 8,
+        2 => usize::try_from(varint(rest)?).ok()?,
+        5 => 4,
+        // Groups: in no message of members.
+        _ => 0,
+    };
+    (len <= rest.len()).then_some((key >> 3, len))
+}
+
+fn varint(rest: &mut &[u8]) -> Option<u64> {
+    let mut value = 0_u64;
+    for shift in (0..70).step_by(7) {
+        let (byte, behind) = rest.split_first()?;
+        *rest = behind;
+        value |= u64::from(byte & 0x7f).checked_shl(shift).unwrap_or(0);
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
 /// `message`, which came in `received` bytes.
-pub(crate) fn owned(mut message: Message, received: usize) -> Message {
+fn owned(mut message: Message, received: usize) -> Message {
     message.entries = message.entries.into_iter().map(|entry| owned_entry(entry, received)).collect();
     message.context = message.context.map(|context| copied(context, received));
     if let Some(snapshot) = &mut message.snapshot {
         snapshot.data = snapshot.data.take().map(|data| copied(data, received));
     }
-    // Nobody reads these.
-    message.responses.clear();
     message
 }
 
@@ -46,5 +116,24 @@ mod tests {
         let shares = |bytes: &Option<Bytes>| bytes.as_ref().is_some_and(|bytes| bytes.as_ptr() == received.as_ptr());
         let shared: Vec<bool> = owned.entries.iter().map(|entry| shares(&entry.data)).collect();
         assert_eq!((shared, shares(&owned.context)), (vec![false, false, true, true], false));
+    }
+
+    #[test]
+    fn what_would_be_many_times_as_large_is_not_decoded() {
+        use api::Message as _;
+        let entry = Entry { term: Some(1), index: Some(1), ..Entry::default() };
+        let honest = Message { entries: vec![entry; 1_000], ..Message::default() }.encode_to_vec();
+        assert_eq!(decode(honest.clone().into(), honest.len()).expect("honest").entries.len(), 1_000);
+        // Empty entries, and messages in the message, in two bytes each; one of them behind all else, by a key that is longer than it need be.
+        let empty = [7 << 3 | 2, 0].repeat(1_000);
+        let nested = [&honest[..], &[14 << 3 | 2, 0]].concat();
+        let long = [&honest[..], &[14 << 3 | 2 | 0x80, 0x80, 0, 0]].concat();
+        for swollen in [empty, nested, long] {
+            let len = swollen.len();
+            assert!(matches!(decode(swollen.into(), len), Err(Unfit::Swollen)));
+        }
+        for broken in [&[0xff; 20][..], &[7 << 3 | 2, 9]] {
+            assert!(matches!(decode(Bytes::from_static(broken), 20), Err(Unfit::Unread(_))), "{broken:?}");
+        }
     }
 }

@@ -5,6 +5,7 @@ use super::receiving::Turn;
 use super::{EXPORT, Intake, image};
 use crate::address::Address;
 use crate::answers::{Next, Refusal, answer, forbidden, refusal, require};
+use crate::codec::is_swollen;
 use crate::fault::Fault;
 use crate::handler::Known;
 use crate::head::RequestHead;
@@ -101,6 +102,9 @@ pub(super) fn checked(shared: &Shared, message: Bytes, address: &str) -> Result<
         rejected(address, &text);
         Err(refusal(StatusCode::BAD_REQUEST, text).into())
     };
+    if is_swollen(&message) {
+        return bad("failed to decode raft message (with more in it than members send)");
+    }
     let message = match unread::decode::<Message>(message) {
         Ok(message) => message,
         Err(error) => return bad(&format!("failed to decode raft message ({error})")),
