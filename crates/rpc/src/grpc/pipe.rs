@@ -6,12 +6,15 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
-use crate::runtime::held::{HELD_BYTES_SHARE, HeldBytes, HeldPart};
+use crate::runtime::held::{HeldBytes, HeldPart, STREAM_BYTES_SHARE};
 
 /// Bytes in a pipe beyond which the writer waits.
 pub(crate) const ROOM_BYTES: usize = 256 * 1024;
+
+/// Chunks of fewer bytes are gathered where the reader does not take them at once.
+const SMALL_BYTES: usize = 1024;
 
 /// The other end is gone, or the body broke off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +31,8 @@ impl std::error::Error for Gone {}
 #[derive(Default)]
 struct State {
     chunks: VecDeque<Bytes>,
+    /// Small chunks that came after those: each by itself would take several times its length.
+    small: BytesMut,
     bytes: usize,
     /// Nothing more will be written.
     ended: bool,
@@ -42,6 +47,39 @@ struct State {
 }
 
 impl State {
+    /// Adds a chunk behind what is there.
+    fn push(&mut self, chunk: Bytes) {
+        self.bytes = self.bytes.saturating_add(chunk.len());
+        let is_small = chunk.len() < SMALL_BYTES;
+        if is_small && !(self.chunks.is_empty() && self.small.is_empty()) {
+            self.small.extend_from_slice(&chunk);
+            if self.small.len() >= SMALL_BYTES {
+                self.gather();
+            }
+            return;
+        }
+        self.gather();
+        self.chunks.push_back(chunk);
+    }
+
+    /// Makes one chunk of the small ones.
+    fn gather(&mut self) {
+        if !self.small.is_empty() {
+            self.chunks.push_back(std::mem::take(&mut self.small).freeze());
+        }
+    }
+
+    /// Takes the first chunk.
+    fn pop(&mut self) -> Option<Bytes> {
+        if self.chunks.is_empty() {
+            self.gather();
+        }
+        let chunk = self.chunks.pop_front()?;
+        // It was added for the same chunks.
+        self.bytes = self.bytes.saturating_sub(chunk.len());
+        Some(chunk)
+    }
+
     fn weigh(&mut self) {
         if let Some(held) = &mut self.held {
             held.tell(self.bytes);
@@ -51,7 +89,7 @@ impl State {
     /// Bytes beyond which the writer waits. What it waits for is always that some of them are read.
     fn room_bytes(&self) -> usize {
         let is_crowded = self.held.as_ref().is_some_and(|held| held.sum().is_crowded());
-        if is_crowded { HELD_BYTES_SHARE } else { ROOM_BYTES }
+        if is_crowded { STREAM_BYTES_SHARE } else { ROOM_BYTES }
     }
 }
 
@@ -126,8 +164,7 @@ impl BodySender {
         if chunk.is_empty() || state.unread {
             return;
         }
-        state.bytes = state.bytes.saturating_add(chunk.len());
-        state.chunks.push_back(chunk);
+        state.push(chunk);
         state.weigh();
         wake(state, |state| &mut state.reader);
     }
@@ -173,9 +210,7 @@ impl BodyReceiver {
     /// The next chunk; none at the end of the body, an error if it broke off.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Gone>>> {
         let mut state = self.shared.lock();
-        if let Some(chunk) = state.chunks.pop_front() {
-            // It was added for the same chunk.
-            state.bytes = state.bytes.saturating_sub(chunk.len());
+        if let Some(chunk) = state.pop() {
             state.weigh();
             wake(state, |state| &mut state.writer);
             return Poll::Ready(Some(Ok(chunk)));
@@ -192,7 +227,8 @@ impl Drop for BodyReceiver {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.unread = true;
-        state.chunks.clear();
+        state.chunks = VecDeque::new();
+        state.small = BytesMut::new();
         state.bytes = 0;
         state.weigh();
         wake(state, |state| &mut state.writer);
@@ -278,6 +314,31 @@ mod tests {
             drop((full, sender, receiver));
             assert_eq!(held.bytes(), 0);
         });
+    }
+
+    #[test]
+    fn small_chunks_are_gathered_where_nobody_reads() {
+        let (mut sender, mut receiver) = pipe();
+        let mut written = Vec::new();
+        for number in 0..20_000_usize {
+            let len = if number.is_multiple_of(1_000) { 3_000 } else { 1 };
+            let chunk = vec![number as u8; len];
+            written.extend_from_slice(&chunk);
+            sender.put(chunk.into());
+        }
+        let state = receiver.shared.lock();
+        assert_eq!(state.bytes, written.len());
+        assert!(state.chunks.len() < 100, "{} chunks", state.chunks.len());
+        drop(state);
+        sender.end(false);
+        runtime().block_on(async {
+            let mut read = Vec::new();
+            while let Some(chunk) = next(&mut receiver).await {
+                read.extend_from_slice(&chunk.expect("a whole body"));
+            }
+            assert!(read == written);
+        });
+        assert_eq!(receiver.shared.lock().bytes, 0);
     }
 
     #[test]

@@ -40,6 +40,8 @@ const READ_TIME_MIN: Duration = Duration::from_micros(50);
 const HELD_BYTES_MAX: usize = 8 << 20;
 /// The same for the messages of handlers. Beyond it none is asked for more.
 const STREAMED_BYTES_MAX: usize = 64 << 20;
+/// Entries for which a table of streams always keeps room.
+const TABLE_MIN: usize = 256;
 /// How long the socket of a connection that ended in an error is kept.
 const LINGER_TIME_MAX: Duration = Duration::from_secs(1);
 /// What is read at once of input that is discarded.
@@ -394,6 +396,27 @@ impl Http2 {
         self.linger(cx)
     }
 
+    /// Gives back the memory of streams that are over. Tables keep that of the most there were.
+    fn give_back_tables(&mut self) {
+        if self.streams.capacity() > TABLE_MIN && self.streams.capacity() / 4 > self.streams.len() {
+            let ids = &mut self.ids;
+            self.streams.compact(|stream, _, key| {
+                stream.signal.set_stream(key);
+                ids.entry(stream.id).and_modify(|of_stream| *of_stream = key);
+                true
+            });
+            self.ids.shrink_to(TABLE_MIN);
+        }
+        if self.inbox.capacity() > TABLE_MIN && self.inbox.capacity() / 4 > self.inbox.len() {
+            self.inbox.shrink_to(TABLE_MIN);
+        }
+        for list in [&mut self.parked, &mut self.backlog, &mut self.hungry] {
+            if list.capacity() > TABLE_MIN && list.capacity() / 4 > list.len() {
+                list.shrink_to(TABLE_MIN);
+            }
+        }
+    }
+
     /// Ends all streams: the connection is lost.
     pub(crate) fn abandon(&mut self, shared: &Shared) {
         for stream in self.streams.drain() {
@@ -455,6 +478,7 @@ impl Http2 {
             shared.stats.hit(Limit::HeaderTime);
             return false;
         }
+        self.give_back_tables();
         // Others may have made room since.
         let may_go_on =
             (self.can_begin() && !self.backlog.is_empty()) || (self.may_stream() && !self.hungry.is_empty());
@@ -483,7 +507,7 @@ impl Http2 {
             return false;
         }
         for (_, stream) in &mut self.streams {
-            if stream.out.hurry() {
+            if stream.out.hurry() && !std::mem::replace(&mut stream.window_due, true) {
                 self.inbox.push_back((stream.signal.clone(), Event::Window));
             }
         }

@@ -230,7 +230,8 @@ impl Http2 {
     /// Changes the window of a stream, which may let it continue.
     fn widen(&mut self, shared: &mut Shared, stream: u32, by: i64, later: bool) -> Result<(), Fault> {
         let key = self.ids.get(&stream).copied();
-        let Some(Stream { out, signal, .. }) = key.and_then(|key| self.streams.get_mut(key)) else { return Ok(()) };
+        let stream_of = key.and_then(|key| self.streams.get_mut(key));
+        let Some(Stream { out, signal, window_due, .. }) = stream_of else { return Ok(()) };
         let was_closed = !out.can_move();
         if out.widen(by).is_err() {
             return Err(Fault::stream(stream, Reason::FLOW_CONTROL_ERROR));
@@ -239,11 +240,12 @@ impl Http2 {
         if was_closed && out.can_move() {
             let is_narrow = out.is_narrow();
             let signal = signal.clone();
-            if is_narrow || later {
-                // There may be more of the narrow ones in what was read: they are worth one frame together.
+            if !is_narrow && !later {
+                self.attend(shared, signal, Event::Wake);
+            } else if !std::mem::replace(window_due, true) {
+                // There may be more of the narrow ones in what was read: they are worth one frame together. And a peer may shut and
+                // open its windows as often as it likes.
                 self.notify(signal, Event::Window);
-            } else {
-                self.attend(shared, signal, Event::Window);
             }
         }
         Ok(())

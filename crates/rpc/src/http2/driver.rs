@@ -128,6 +128,11 @@ impl Driver {
         self.connection.as_ref().map_or(0, |connection| connection.streams.len())
     }
 
+    /// Streams for which the connection keeps room.
+    pub fn stream_room(&self) -> usize {
+        self.connection.as_ref().map_or(0, |connection| connection.streams.capacity())
+    }
+
     /// The counters.
     pub fn stats(&self) -> &Stats {
         &self.stats

@@ -17,6 +17,8 @@ use crate::{Kind, Metadata, Status};
 
 /// What an entry of [`HeaderMap`] takes, roughly.
 const MAP_ENTRY_BYTES: usize = 160;
+/// What a request that is not gRPC takes, and the task that answers it, roughly.
+const HTTP_BYTES: usize = 4 * 1024;
 
 /// A request up to its body.
 #[derive(Debug)]
@@ -86,9 +88,7 @@ pub(crate) fn decode(
     }
     let content_length = parts.content_length;
     let held_bytes = parts.fields.held_bytes();
-    // A map of headers takes more than their text.
-    let map_bytes = parts.fields.len().saturating_mul(MAP_ENTRY_BYTES);
-    let bytes = held_bytes.saturating_add(if parts.content_type.is_none() { map_bytes } else { 0 });
+    let bytes = held_bytes.saturating_add(if parts.content_type.is_none() { parts.http_bytes() } else { 0 });
     let target = if parts.list_bytes > list_bytes_max {
         Target::Answered(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)
     } else {
@@ -236,6 +236,13 @@ impl Parts {
         };
         let metadata = Metadata::from(self.fields);
         Target::Grpc(Arc::new(Grpc { method, kind, encoding, timeout, content_type, metadata }))
+    }
+
+    /// What a request that is not gRPC takes beside the text of its fields.
+    fn http_bytes(&self) -> usize {
+        // A map of headers takes more than their text.
+        let map_bytes = self.fields.len().saturating_mul(MAP_ENTRY_BYTES);
+        HTTP_BYTES.saturating_add(map_bytes).saturating_add(self.path.len()).saturating_add(self.authority.len())
     }
 
     fn http(self) -> Target {

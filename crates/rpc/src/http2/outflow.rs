@@ -100,7 +100,8 @@ struct Current {
     /// Bytes of the prefix that have left; all of them when there is none.
     prefix_at: usize,
     body: Body,
-    /// Bytes of the body still to leave.
+    /// Bytes of the body, and of them those still to leave.
+    len: usize,
     left: usize,
 }
 
@@ -222,7 +223,8 @@ impl Outflow {
     /// Bytes of memory that what waits here takes, its stream included.
     pub(crate) fn held_bytes(&self) -> usize {
         let waits = self.current.is_some() || !self.queue.is_empty();
-        self.queued_bytes.saturating_add(if waits { STREAM_BYTES } else { 0 })
+        let kept = self.current.as_ref().map_or(0, Current::kept_bytes);
+        self.queued_bytes.saturating_add(kept).saturating_add(if waits { STREAM_BYTES } else { 0 })
     }
 
     /// What has left so far of what was queued, without what was taken out by [`Outflow::pop`].
@@ -374,12 +376,13 @@ impl Outflow {
         let Some(item) = self.queue.pop_front() else { return false };
         self.current = Some(match item {
             Item::Message(message) => {
-                Current { prefix: prefix(message.len()), prefix_at: 0, left: message.len(), body: Body::Bytes(message) }
+                let len = message.len();
+                Current { prefix: prefix(len), prefix_at: 0, len, left: len, body: Body::Bytes(message) }
             }
             Item::Block(messages) => Current::raw(messages.freeze()),
             Item::Parts { len, source } => {
                 let body = Body::Source { source, queued: PARTS_BYTES.min(len) };
-                Current { prefix: prefix(len), prefix_at: 0, left: len, body }
+                Current { prefix: prefix(len), prefix_at: 0, len, left: len, body }
             }
             Item::Raw(body) => Current::raw(body),
         });
@@ -523,11 +526,20 @@ impl Piece {
 
 impl Current {
     fn raw(body: Bytes) -> Current {
-        Current { prefix: [0; PREFIX_BYTES], prefix_at: PREFIX_BYTES, left: body.len(), body: Body::Bytes(body) }
+        let len = body.len();
+        Current { prefix: [0; PREFIX_BYTES], prefix_at: PREFIX_BYTES, len, left: len, body: Body::Bytes(body) }
     }
 
     fn len(&self) -> usize {
         self.prefix_left().saturating_add(self.left)
+    }
+
+    /// Bytes that have left and whose memory is kept until all have. Longer bodies lie where they are stored, or are claimed.
+    fn kept_bytes(&self) -> usize {
+        match &self.body {
+            Body::Bytes(_) if self.len <= PIECE_BYTES_MAX => self.len.saturating_sub(self.left),
+            _ => 0,
+        }
     }
 
     /// Bytes of the prefix still to leave.
@@ -590,5 +602,19 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_message_counts_as_a_whole_until_its_last_byte_has_left() {
+        const LEN: usize = 60_000;
+        let mut flow = Outflow::new(Opening::Sent, (PREFIX_BYTES + LEN - 1) as i64);
+        assert!(flow.push(vec![7; LEN].into()));
+        let mut sender = Sender::new();
+        assert_eq!(flow.pump(1, &mut sender), Progress::Window);
+        assert!(flow.held_bytes() >= LEN, "{}", flow.held_bytes());
+        assert!(flow.has_room());
+        flow.widen(1).expect("a narrow window");
+        assert_eq!(flow.pump(1, &mut sender), Progress::Idle);
+        assert_eq!(flow.held_bytes(), 0);
     }
 }

@@ -22,6 +22,8 @@ pub(crate) struct Output {
     sealed: VecDeque<Bytes>,
     sealed_bytes: usize,
     tail: BytesMut,
+    /// What waited at most since the memory for it was given back.
+    most_bytes: usize,
 }
 
 impl Output {
@@ -55,7 +57,7 @@ impl Output {
         to: &mut (impl AsyncWrite + Unpin + ?Sized),
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
-        let all = self.len();
+        self.most_bytes = self.most_bytes.max(self.len());
         while self.len() > 0 {
             let written = if self.sealed.is_empty() {
                 ready!(Pin::new(&mut *to).poll_write(cx, &self.tail))
@@ -71,7 +73,7 @@ impl Output {
             }
             self.advance(count);
         }
-        if all > IDLE_BYTES_MAX {
+        if std::mem::take(&mut self.most_bytes) > IDLE_BYTES_MAX {
             self.tail = BytesMut::new();
         }
         // A TLS stream may still hold some of it.
@@ -126,6 +128,35 @@ mod tests {
         fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
             Poll::Ready(Ok(()))
         }
+    }
+
+    #[test]
+    fn memory_is_given_back_however_little_is_left_at_last() {
+        let mut output = Output::default();
+        output.tail().extend_from_slice(&[7; 1 << 20]);
+        let mut cx = Context::from_waker(Waker::noop());
+        // It takes all but ten bytes, and those later.
+        struct Takes(usize);
+        impl AsyncWrite for Takes {
+            fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+                let count = bytes.len().min(self.0);
+                self.0 -= count;
+                if count == 0 { Poll::Pending } else { Poll::Ready(Ok(count)) }
+            }
+
+            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(Ok(()))
+            }
+
+            fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(Ok(()))
+            }
+        }
+        assert!(output.flush(&mut Takes((1 << 20) - 10), &mut cx).is_pending());
+        assert_eq!(output.len(), 10);
+        assert!(output.flush(&mut Takes(10), &mut cx).is_ready());
+        output.tail().reserve(1);
+        assert!(output.tail().capacity() < 1 << 10, "{}", output.tail().capacity());
     }
 
     #[test]

@@ -15,6 +15,8 @@ use crate::grpc::payload::{PREFIX_BYTES, prefix};
 const SEND_BYTES_MAX: usize = 256 * 1024;
 /// Payload of the frames that replies are cut into, if the peer takes as much: after each frame another stream may send.
 const PIECE_BYTES_MAX: usize = 64 * 1024;
+/// Memory for header blocks that is kept between them.
+const BLOCK_BYTES_KEPT: usize = 4 * 1024;
 
 /// The smallest frame in the middle of a message, to a peer whose windows are wide.
 pub(crate) const SLIVER_BYTES_MAX: i64 = 1024;
@@ -256,9 +258,12 @@ impl Sender {
             Head { len: now.len(), kind, flags, stream }.put(tail);
             tail.put_slice(now);
             if later.is_empty() {
-                return;
+                break;
             }
             (rest, kind, flags) = (later, kind::CONTINUATION, 0);
+        }
+        if self.block.capacity() > BLOCK_BYTES_KEPT {
+            self.block = Vec::new();
         }
     }
 

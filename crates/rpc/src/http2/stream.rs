@@ -66,6 +66,8 @@ pub(crate) struct Stream {
     pub(crate) waits: bool,
     /// It is in the connection's list of streams whose handlers wait until less of their output is held.
     pub(crate) hungers: bool,
+    /// That its window has opened is in the connection's inbox.
+    pub(crate) window_due: bool,
     /// A handler makes its output.
     pub(crate) streams: bool,
     /// Memory that the headers take while the request waits, or has a handler.
@@ -162,6 +164,7 @@ impl Stream {
             parked: false,
             waits: false,
             hungers: false,
+            window_due: false,
             head_bytes: 0,
             sent: None,
             is_head: false,
@@ -230,9 +233,9 @@ impl Stream {
         whole.saturating_add(waiting).saturating_add(self.input.decoder.held_bytes())
     }
 
-    /// Memory of headers that their handler keeps for as long as it likes. What others hold must not end such a stream, so it is asked
-    /// for only before there is one.
+    /// Memory of headers that their handler keeps for as long as it likes, and of the stream. What others hold must not end such a
+    /// stream, so it is asked for only before there is one.
     pub(crate) fn lasting_head_bytes(&self) -> usize {
-        if matches!(self.role, Role::Handler(_)) { self.head_bytes } else { 0 }
+        if matches!(self.role, Role::Handler(_)) { self.head_bytes.saturating_add(STREAM_BYTES) } else { 0 }
     }
 }

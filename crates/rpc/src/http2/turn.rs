@@ -20,7 +20,8 @@ impl Stream {
                 self.input.ended |= end;
                 self.data(look, data);
             }
-            Cause::Event(Event::Wake | Event::Window) => {}
+            Cause::Event(Event::Wake) => {}
+            Cause::Event(Event::Window) => self.window_due = false,
             Cause::Event(Event::Share) => self.parked = false,
             Cause::Event(Event::Begin) => self.waits = false,
             Cause::Event(Event::Fed) => self.hungers = false,

@@ -8,6 +8,8 @@ use api::limits;
 
 /// What a connection may always hold: so little never fills the memory.
 pub(crate) const HELD_BYTES_SHARE: usize = 64 << 10;
+/// What a stream of the gateway may: a connection may have thousands of them, which no sum of the connection has.
+pub(crate) const STREAM_BYTES_SHARE: usize = 4 << 10;
 
 /// Changes of what a connection holds that are told.
 const TOLD_BYTES_MIN: usize = 16 << 10;
@@ -52,7 +54,7 @@ impl HeldBytes {
 
     /// Bytes below which a stream may have more queued that belongs to no connection's sum.
     pub(crate) fn stream_room(&self) -> usize {
-        if self.is_crowded() { HELD_BYTES_SHARE } else { limits::STREAM_SEND_BYTES_MAX }
+        if self.is_crowded() { STREAM_BYTES_SHARE } else { limits::STREAM_SEND_BYTES_MAX }
     }
 
     /// A holder of it, which holds nothing yet.

@@ -142,6 +142,29 @@ fn headers_of_streams_end_no_stream() {
 }
 
 #[test]
+fn the_room_of_streams_that_are_over_is_given_back() {
+    let (mut driver, _) = driver(options());
+    let mut encoder = Encoder::new();
+    driver.feed(&settings(&[]));
+    let ids = (0..900).map(|index| 2 * index + 1);
+    for id in ids.clone() {
+        driver.feed(&frame(kind::HEADERS, flag::END_HEADERS, id, &block(&mut encoder, "Chat", &[])));
+    }
+    assert!(driver.streams() == 900 && driver.stream_room() >= 900, "{}", driver.streams());
+    // All but some of the last end.
+    for id in ids.clone().take(890) {
+        driver.feed(&frame(kind::DATA, flag::END_STREAM, id, &framed(b"hello")));
+    }
+    driver.tick(Duration::from_secs(1));
+    assert!(driver.streams() == 10 && driver.stream_room() < 100, "{}", driver.stream_room());
+    for id in ids.skip(890) {
+        let output = driver.feed(&frame(kind::DATA, flag::END_STREAM, id, &framed(b"hello")));
+        assert!(frames(&output).iter().any(|(head, _)| head.kind == kind::DATA && head.stream == id), "stream {id}");
+    }
+    assert_eq!(driver.streams(), 0);
+}
+
+#[test]
 fn handlers_together_hold_no_more_than_the_connection_may() {
     const STREAMS: u32 = 80;
     let (mut driver, seen) = driver(options());
