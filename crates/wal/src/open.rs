@@ -85,7 +85,11 @@ impl Wal {
         if !Mistake::LeavesTornBatch.is_planted() {
             let cleared = match cut {
                 Some(_) => segment::zero(&*file, tail.offset),
-                None => segment::zero_first(&*file, tail.offset),
+                // On a full disk they may need room that there is not. They matter only after a sync that failed.
+                None => segment::zero_first(&*file, tail.offset).or_else(|error| match disk::is_full(&error) {
+                    true => Ok(()),
+                    false => Err(error),
+                }),
             };
             cleared.map_err(Error::io("clear the end of", &tail_path))?;
         }

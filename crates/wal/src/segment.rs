@@ -53,13 +53,13 @@ pub(crate) fn recycle(disk: &dyn Disk, path: PathBuf, segment_bytes: u64) -> Res
 /// Writes zeros from `offset` to the end of the file and syncs them. The first go last: should this fail, what begins there tells the next
 /// start that it must be done again.
 pub(crate) fn zero(file: &dyn File, offset: u64) -> io::Result<()> {
-    let mut end = file.len()?;
-    let zeros = vec![0; ZERO_BYTES.min(end.saturating_sub(offset)) as usize];
-    while offset < end {
-        let left = usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX);
-        let part = zeros.get(..left).unwrap_or(&zeros);
-        end = end.saturating_sub(part.len() as u64);
-        file.write_at(part, end)?;
+    let len = file.len()?.saturating_sub(offset);
+    let zeros = vec![0; ZERO_BYTES.min(len) as usize];
+    // Counted from the first on, so that none ends within the beginning of a batch.
+    for piece in (0..len.div_ceil(ZERO_BYTES)).rev() {
+        let from = piece.saturating_mul(ZERO_BYTES);
+        let left = usize::try_from(len.saturating_sub(from)).unwrap_or(usize::MAX);
+        file.write_at(zeros.get(..left).unwrap_or(&zeros), offset.saturating_add(from))?;
         file.sync_data()?;
     }
     Ok(())
