@@ -66,6 +66,20 @@ impl Watch {
         meter.stop(&self.node.metrics.reads);
     }
 
+    /// Sends what waits, without reading the log for more.
+    fn send_answers(&mut self, out: &mut Outbound<'_>) {
+        let (origin, mut meter) = (self.node.origin(), Meter::default());
+        let mut left = limits::TURN_BYTES_MAX;
+        while left > 0 && out.has_room() {
+            let mut responses = Responses { out, meter: &mut meter, rooms: &mut self.rooms };
+            match self.stream.answer(&origin, left, &mut responses) {
+                0 => break,
+                written => left = left.saturating_sub(written),
+            }
+        }
+        meter.stop(&self.node.metrics.reads);
+    }
+
     fn pump_turn(&mut self, out: &mut Outbound<'_>, meter: &mut Meter) {
         let origin = self.node.origin();
         // After this many bytes, or records of the log, the connection's other streams get their turn.
@@ -178,6 +192,9 @@ impl StreamHandler for Watch {
             Err(status) => return out.finish(status),
         }
         if self.stream.is_behind() {
+            if self.stream.has_many_answers() {
+                self.send_answers(out);
+            }
             // Once for all messages that have come: for each of thousands the log would be read, and what waits for memory measured.
             self.waker.wake();
         } else {

@@ -22,7 +22,7 @@ use super::stream_queue::{Audience, Entry, Item, StreamQueue, Taken};
 use super::watchers::{Member, Watcher, Watchers};
 use super::{History, Hub, Options, Wake};
 
-/// Answers and deliveries that may wait while the past is read: more requests have them sent first.
+/// Answers and deliveries that may wait while the past is read.
 const WAITING_ANSWERS_MAX: usize = 64;
 
 /// The watches of one stream. Requests queue their answers; [`WatchStream::poll`] hands out responses in the order in which
@@ -258,11 +258,22 @@ impl WatchStream {
         self.hub().options().poll_records_max
     }
 
-    /// Whether there is more to do than to pass live events on, which can wait. Each of a client's messages should not have that done:
-    /// there may be thousands of them in a turn of its connection. But their answers are not to pile up where nobody counts them.
+    /// Whether there is more to do than to pass live events on. Each of a client's messages should not have that done: there may be
+    /// thousands of them in a turn of its connection.
     pub fn is_behind(&self) -> bool {
-        (self.waits.is_some() || !self.joining.is_empty() || self.is_reading())
-            && self.outbox.len() < WAITING_ANSWERS_MAX
+        self.waits.is_some() || !self.joining.is_empty() || self.is_reading()
+    }
+
+    /// Whether so many answers wait that they should be sent before more requests are taken: nobody counts what they take.
+    pub fn has_many_answers(&self) -> bool {
+        self.outbox.len() >= WAITING_ANSWERS_MAX
+    }
+
+    /// Writes what waits to be sent, as [`WatchStream::poll`] does, and looks for nothing more.
+    pub fn answer(&mut self, origin: &Origin, bytes_max: usize, sink: &mut impl Sink) -> usize {
+        let sent = self.outbox.encode(&mut self.watchers, origin, bytes_max.max(1), sink);
+        self.metrics().add_events(sent.events);
+        sent.bytes
     }
 
     /// The same as [`WatchStream::poll`], for several calls that together look at so many records.
@@ -274,10 +285,9 @@ impl WatchStream {
         sink: &mut impl Sink,
     ) -> usize {
         loop {
-            let sent = self.outbox.encode(&mut self.watchers, origin, bytes_max.max(1), sink);
-            if sent.bytes > 0 {
-                self.metrics().add_events(sent.events);
-                return sent.bytes;
+            let sent = self.answer(origin, bytes_max, sink);
+            if sent > 0 {
+                return sent;
             }
             if let Some(waits) = self.waits {
                 if self.cancel_compacted_since(waits) {

@@ -32,8 +32,17 @@ pub(super) fn poll(stream: &mut WatchStream, bytes_max: usize) -> Vec<WatchRespo
 
 /// The same with so many records left to look at.
 pub(super) fn poll_within(stream: &mut WatchStream, records_left: &mut usize, bytes_max: usize) -> Vec<WatchResponse> {
+    written(|pages| stream.poll_within(records_left, &ORIGIN, bytes_max, pages), bytes_max)
+}
+
+/// The same of what waits already.
+pub(super) fn answer(stream: &mut WatchStream, bytes_max: usize) -> Vec<WatchResponse> {
+    written(|pages| stream.answer(&ORIGIN, bytes_max, pages), bytes_max)
+}
+
+fn written(write: impl FnOnce(&mut Pages) -> usize, bytes_max: usize) -> Vec<WatchResponse> {
     let mut pages = Pages::default();
-    let bytes = stream.poll_within(records_left, &ORIGIN, bytes_max, &mut pages);
+    let bytes = write(&mut pages);
     assert_eq!(bytes, pages.0.iter().map(|(_, page)| page.len()).sum::<usize>());
     let last = pages.0.last().map_or(0, |(len, _)| *len);
     assert!(bytes == 0 || bytes - last < bytes_max, "{bytes} bytes, the last {last} of them beyond {bytes_max}");
