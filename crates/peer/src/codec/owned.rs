@@ -5,16 +5,24 @@
 
 use api::raftpb::{Entry, Message};
 use api::unread::{self, Unread};
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 
 /// What came in more than this many times its own length is copied. The memory may be twice as long.
 const KEPT_TIMES_MAX: usize = 8;
 
-/// An entry of an honest member takes as many bytes at least: its field, its length, its term and its index. In memory it takes 72.
-const ENTRY_BYTES_MIN: usize = 6;
+/// What an entry takes in memory beside its data, and how many times as much as the message all of them may: most have data.
+const ENTRY_BYTES: usize = 72;
+const SWOLLEN_TIMES: usize = 4;
+/// A message that takes no more than this is small in any case.
+const SWOLLEN_BYTES_MIN: usize = 1 << 20;
+/// Metadata of a snapshot: members of a cluster, of which there are a few dozen.
+const METADATA_BYTES_MAX: usize = 16 << 10;
 
 /// Number of the field of `raftpb.Message` that has the entries.
 const ENTRIES: u64 = 7;
+/// That of the snapshot, and in it that of its metadata.
+const SNAPSHOT: u64 = 9;
+const METADATA: u64 = 2;
 /// That of messages within the message, which no member sends to another. Two bytes of it make 430 in memory.
 const RESPONSES: u64 = 14;
 
@@ -44,15 +52,22 @@ pub(crate) fn is_swollen(message: &Bytes) -> bool {
             // Also as a group, which prost refuses.
             RESPONSES => return true,
             ENTRIES => entries = entries.saturating_add(1),
+            SNAPSHOT => {
+                let mut rest = content;
+                while let Some((field, content)) = next_field(&mut rest) {
+                    if field == METADATA && content.len() > METADATA_BYTES_MAX {
+                        return true;
+                    }
+                }
+            }
             _ => {}
         }
-        rest.advance(content);
     }
-    entries > message.len() / ENTRY_BYTES_MIN
+    entries.saturating_mul(ENTRY_BYTES) > message.len().saturating_mul(SWOLLEN_TIMES).saturating_add(SWOLLEN_BYTES_MIN)
 }
 
-/// The number of the next field, and how many bytes its content takes, which are there. None at the end, and where there is no field.
-fn next_field(rest: &mut &[u8]) -> Option<(u64, usize)> {
+/// The number of the next field, and its content if that has a length. None at the end, and where there is no field.
+fn next_field<'a>(rest: &mut &'a [u8]) -> Option<(u64, &'a [u8])> {
     let key = varint(rest)?;
     let len = match key & 7 {
         0 => {
@@ -65,7 +80,9 @@ fn next_field(rest: &mut &[u8]) -> Option<(u64, usize)> {
         // Groups: in no message of members.
         _ => 0,
     };
-    (len <= rest.len()).then_some((key >> 3, len))
+    let (content, behind) = rest.split_at_checked(len)?;
+    *rest = behind;
+    Some((key >> 3, content))
 }
 
 fn varint(rest: &mut &[u8]) -> Option<u64> {
@@ -120,15 +137,20 @@ mod tests {
 
     #[test]
     fn what_would_be_many_times_as_large_is_not_decoded() {
-        use api::Message as _;
+        use api::{Message as _, raftpb};
         let entry = Entry { term: Some(1), index: Some(1), ..Entry::default() };
         let honest = Message { entries: vec![entry; 1_000], ..Message::default() }.encode_to_vec();
         assert_eq!(decode(honest.clone().into(), honest.len()).expect("honest").entries.len(), 1_000);
         // Empty entries, and messages in the message, in two bytes each; one of them behind all else, by a key that is longer than it need be.
-        let empty = [7 << 3 | 2, 0].repeat(1_000);
+        let empty = [7 << 3 | 2, 0].repeat(100_000);
         let nested = [&honest[..], &[14 << 3 | 2, 0]].concat();
         let long = [&honest[..], &[14 << 3 | 2 | 0x80, 0x80, 0, 0]].concat();
-        for swollen in [empty, nested, long] {
+        // A snapshot of a configuration of so many voters.
+        let voters = raftpb::ConfState { voters: vec![1; 20_000], ..Default::default() };
+        let metadata = raftpb::SnapshotMetadata { conf_state: Some(voters), index: Some(1), term: Some(1) };
+        let snapshot = raftpb::Snapshot { data: None, metadata: Some(metadata) };
+        let voters = Message { snapshot: Some(snapshot), ..Message::default() }.encode_to_vec();
+        for swollen in [empty, nested, long, voters] {
             let len = swollen.len();
             assert!(matches!(decode(swollen.into(), len), Err(Unfit::Swollen)));
         }
