@@ -16,7 +16,7 @@ use super::exchange::{Exchange, Slot};
 use super::frame::{self, Fault, HEAD_BYTES, Reason, flag, kind};
 use super::head::{Grpc, Head, Target};
 use super::input::Input;
-use super::outflow::{Opening, Outflow, STREAM_BYTES};
+use super::outflow::{HANDLER_BYTES, Opening, Outflow, STREAM_BYTES};
 use super::sender::ContentType;
 use super::stream::{Handler, Role, Stream};
 use crate::grpc::decoder::{Decoder, sole};
@@ -134,7 +134,7 @@ impl Http2 {
             Kind::Unary => (self.gathered.room(), too_much_gathered),
             _ => (self.heads.room(), too_many_heads),
         };
-        if head.bytes.saturating_add(STREAM_BYTES) > room {
+        if head.bytes.saturating_add(HANDLER_BYTES) > room {
             shared.stats.hit(Limit::GatheredBytes);
             let status = too_much();
             shared.stats.ended(method, status.code, shared.now);

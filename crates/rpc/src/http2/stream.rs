@@ -10,7 +10,7 @@ use contain::Outside;
 use super::frame::Reason;
 use super::head::Grpc;
 use super::input::Input;
-use super::outflow::{Outflow, STREAM_BYTES};
+use super::outflow::{HANDLER_BYTES, Outflow, STREAM_BYTES};
 use super::receiver::WINDOW_UPDATE_BYTES_MIN;
 use super::sender::Sender;
 use crate::grpc::responder::Answer;
@@ -236,6 +236,6 @@ impl Stream {
     /// Memory of headers that their handler keeps for as long as it likes, and of the stream. What others hold must not end such a
     /// stream, so it is asked for only before there is one.
     pub(crate) fn lasting_head_bytes(&self) -> usize {
-        if matches!(self.role, Role::Handler(_)) { self.head_bytes.saturating_add(STREAM_BYTES) } else { 0 }
+        if matches!(self.role, Role::Handler(_)) { self.head_bytes.saturating_add(HANDLER_BYTES) } else { 0 }
     }
 }
