@@ -151,7 +151,9 @@ fn unavailable(why: &str) -> client::Error {
 /// What a failed question means.
 fn passing<T>(error: client::Error) -> Outcome<Look<T>> {
     let codes = [api::Code::Unavailable, api::Code::DeadlineExceeded, api::Code::OutOfRange, api::Code::Canceled];
-    if error.code().is_some_and(|code| codes.contains(&code)) || error.is(api::Error::TooManyRequests) {
+    // A member that got its vote a moment ago may not have heard of that yet.
+    let texts = [api::Error::TooManyRequests, api::Error::NotSupportedForLearner];
+    if error.code().is_some_and(|code| codes.contains(&code)) || texts.iter().any(|text| error.is(*text)) {
         return Ok(Look::NotYet(Failure::from(error).text));
     }
     Err(error.into())
@@ -253,6 +255,13 @@ mod tests {
     fn answer(member: &Seen, hash: u32, compact_revision: i64) -> (&Seen, HashKvResponse) {
         let header = member.told.as_ref().ok().and_then(|told| told.status.header);
         (member, HashKvResponse { header, hash, compact_revision, ..Default::default() })
+    }
+
+    #[test]
+    fn a_member_that_does_not_know_of_its_vote_yet_is_waited_for() {
+        let of = |error: api::Error| passing::<()>(client::Error::Status(error.into()));
+        assert!(matches!(of(api::Error::NotSupportedForLearner), Ok(Look::NotYet(_))));
+        assert!(of(api::Error::PermissionDenied).is_err());
     }
 
     #[test]
