@@ -5,6 +5,7 @@
 
 use api::raftpb::{Entry, Message};
 use api::unread::{self, Unread};
+use api::varint;
 use bytes::Bytes;
 
 /// What came in more than this many times its own length is copied. The memory may be twice as long.
@@ -46,36 +47,39 @@ pub(crate) fn decode(bytes: Bytes, received: usize) -> Result<Message, Unfit> {
 
 /// Whether a message has more parts than an honest one of its length. What is no message is not: decoding it says why.
 pub(crate) fn is_swollen(message: &Bytes) -> bool {
-    let (mut rest, mut entries) = (&message[..], 0_usize);
+    let memory_max = message.len().saturating_mul(SWOLLEN_TIMES).saturating_add(SWOLLEN_BYTES_MIN);
+    let (mut rest, mut entries_left) = (&message[..], memory_max / ENTRY_BYTES);
     while let Some((field, content)) = next_field(&mut rest) {
         match field {
             // Also as a group, which prost refuses.
             RESPONSES => return true,
-            ENTRIES => entries = entries.saturating_add(1),
-            SNAPSHOT => {
-                let mut rest = content;
-                while let Some((field, content)) = next_field(&mut rest) {
-                    if field == METADATA && content.len() > METADATA_BYTES_MAX {
-                        return true;
-                    }
-                }
-            }
+            ENTRIES => match entries_left.checked_sub(1) {
+                Some(left) => entries_left = left,
+                None => return true,
+            },
+            SNAPSHOT if has_long_metadata(content) => return true,
             _ => {}
         }
     }
-    entries.saturating_mul(ENTRY_BYTES) > message.len().saturating_mul(SWOLLEN_TIMES).saturating_add(SWOLLEN_BYTES_MIN)
+    false
+}
+
+/// Whether the metadata of a snapshot is longer than that of any cluster.
+fn has_long_metadata(mut snapshot: &[u8]) -> bool {
+    let mut fields = std::iter::from_fn(|| next_field(&mut snapshot));
+    fields.any(|(field, content)| field == METADATA && content.len() > METADATA_BYTES_MAX)
 }
 
 /// The number of the next field, and its content if that has a length. None at the end, and where there is no field.
 fn next_field<'a>(rest: &mut &'a [u8]) -> Option<(u64, &'a [u8])> {
-    let key = varint(rest)?;
+    let key = varint::take(rest)?;
     let len = match key & 7 {
         0 => {
-            varint(rest)?;
+            varint::take(rest)?;
             0
         }
         1 => 8,
-        2 => usize::try_from(varint(rest)?).ok()?,
+        2 => usize::try_from(varint::take(rest)?).ok()?,
         5 => 4,
         // Groups: in no message of members.
         _ => 0,
@@ -83,19 +87,6 @@ fn next_field<'a>(rest: &mut &'a [u8]) -> Option<(u64, &'a [u8])> {
     let (content, behind) = rest.split_at_checked(len)?;
     *rest = behind;
     Some((key >> 3, content))
-}
-
-fn varint(rest: &mut &[u8]) -> Option<u64> {
-    let mut value = 0_u64;
-    for shift in (0..70).step_by(7) {
-        let (byte, behind) = rest.split_first()?;
-        *rest = behind;
-        value |= u64::from(byte & 0x7f).checked_shl(shift).unwrap_or(0);
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
 }
 
 /// `message`, which came in `received` bytes.
