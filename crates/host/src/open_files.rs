@@ -25,3 +25,35 @@ pub fn open_files_limit() -> u64 {
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
     limit.rlim_cur
 }
+
+/// One connection for so much memory: what a client may have it hold in any case, half a header and answers that are not taken, is an eighth
+/// of that at most.
+const MEMORY_OF_CONNECTION: u64 = 512 << 10;
+/// So many there may be in any case.
+const CONNECTIONS_MIN: u64 = 1024;
+
+/// Connections that clients may have, unless somebody says otherwise. The rest of the open files is for the process's own ones, and for
+/// connections that it opens itself.
+pub fn connections_max() -> u64 {
+    connections_of(open_files_limit(), crate::memory_limit_bytes())
+}
+
+fn connections_of(files: u64, memory_bytes: Option<u64>) -> u64 {
+    let by_memory = memory_bytes.map_or(u64::MAX, |bytes| (bytes / MEMORY_OF_CONNECTION).max(CONNECTIONS_MIN));
+    files.saturating_sub(files / 4).min(by_memory).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_and_memory_bound_the_connections() {
+        assert_eq!(connections_of(1024, None), 768);
+        assert_eq!(connections_of(1 << 20, None), 3 << 18);
+        assert_eq!(connections_of(1 << 20, Some(24 << 30)), 48 << 10);
+        assert_eq!(connections_of(1 << 20, Some(1)), 1024);
+        assert_eq!(connections_of(0, Some(1)), 1);
+        assert_eq!(connections_of(u64::MAX, Some(u64::MAX)), u64::MAX / (512 << 10));
+    }
+}

@@ -153,14 +153,12 @@ fn serve(settings: &Settings) -> Result<(), StartError> {
         logs_calls: settings.logs_calls,
     };
     let proxy = Proxy::new(common, parts);
-    let files = host::open_files_limit();
     let server_options = rpc::Options {
         message_bytes_max: REQUEST_BYTES_MAX,
         concurrent_streams_max: settings.streams_max.min(api::limits::CONCURRENT_STREAMS_MAX),
         // What waits in connections, where no claim may be for it.
         held_bytes_max: usize::try_from(settings.held_bytes_max / 2).unwrap_or(usize::MAX),
-        // The others are for connections to members.
-        connections_max: files.saturating_sub(files / 4).max(1),
+        connections_max: host::connections_max(),
         ping_interval_min: settings.keepalive.0,
         keepalive_interval: settings.keepalive.1,
         keepalive_timeout: settings.keepalive.2,

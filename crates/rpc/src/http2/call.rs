@@ -66,9 +66,10 @@ impl Http2 {
         *held = held.wrapping_sub(before).wrapping_add(after);
     }
 
-    /// Adds what waits in this connection's streams to what waits in all.
+    /// Adds what this connection holds to what all hold.
     pub(crate) fn tell_held(&mut self) {
-        self.held.tell(self.held_bytes.wrapping_add(self.streamed_bytes));
+        let streams = self.held_bytes.wrapping_add(self.streamed_bytes);
+        self.held.tell(streams.saturating_add(self.socket_bytes()));
     }
 
     /// The bookkeeping for a stream that is out of the table and not counted in `held_bytes`, `gathered` and `heads`.

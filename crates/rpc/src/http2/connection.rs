@@ -27,7 +27,7 @@ use super::stream::{Event, Stream};
 use crate::later::later;
 use crate::runtime::byte_stream::ByteStream;
 use crate::runtime::gathering::Share;
-use crate::runtime::held::{HELD_BYTES_SHARE, HeldPart};
+use crate::runtime::held::HeldPart;
 use crate::runtime::shared::{ConnectionWaker, Shared};
 use crate::runtime::signal::Signal;
 use crate::{Limit, Peer, Serves};
@@ -111,7 +111,7 @@ pub(crate) struct Http2 {
     pub(crate) held_bytes: usize,
     /// Bytes of handlers' messages that do.
     pub(crate) streamed_bytes: usize,
-    /// What of both is in the sum of all connections.
+    /// What of both, of its input and of its output is in the sum of all connections.
     pub(crate) held: HeldPart,
     /// Requests that are not complete.
     pub(crate) gathered: Share,
@@ -125,8 +125,9 @@ pub(crate) struct Http2 {
     pub(crate) ping_rule: PingRule,
     pub(crate) farewell: Farewell,
     pulse: PeerPulse,
-    /// Output that was left when it was written last.
+    /// Output that was left when it was written last, and what of that which was written the socket has not taken.
     unwritten_bytes: usize,
+    unsent_bytes: usize,
     /// Nothing was read when there was an occasion last, because the peer takes nothing.
     was_choked: bool,
     /// Since when the peer takes nothing.
@@ -185,6 +186,7 @@ impl Http2 {
             farewell: Farewell::None,
             pulse: PeerPulse::new(&shared.options, shared.now),
             unwritten_bytes: 0,
+            unsent_bytes: 0,
             was_choked: false,
             stuck: None,
             leaving: None,
@@ -203,6 +205,8 @@ impl Http2 {
         if self.leaving.is_some() {
             return self.linger(&mut cx);
         }
+        let share = self.held.sum().share();
+        self.sender.bound(share);
         let until = later(shared.now, TURN_TIME_MAX);
         self.work(shared, until);
         // However long that took, what the client says is heard: it may be that it wants no more of it.
@@ -240,6 +244,7 @@ impl Http2 {
             || (self.can_begin() && !self.backlog.is_empty())
             || (self.may_stream() && !self.hungry.is_empty());
         let movable = !self.parked.is_empty() && self.sender.is_open();
+        self.tell_held();
         let more_input = matches!(read, Read::CutShort) && !self.is_choked();
         if late || movable || more_input { Turn::Again } else { Turn::Idle }
     }
@@ -297,16 +302,20 @@ impl Http2 {
     pub(crate) fn stream_room(&self) -> usize {
         if self.streamed_bytes >= STREAMED_BYTES_MAX {
             0
-        } else if self.held.sum().is_crowded() {
-            HELD_BYTES_SHARE.saturating_sub(self.streamed_bytes)
         } else {
-            limits::STREAM_SEND_BYTES_MAX
+            limits::STREAM_SEND_BYTES_MAX.min(self.held.sum().share().saturating_sub(self.streamed_bytes))
         }
+    }
+
+    /// Bytes that wait on this side of the socket: input that is not handled, output that was not taken.
+    pub(crate) fn socket_bytes(&self) -> usize {
+        self.input.len().saturating_add(self.unwritten_bytes).saturating_add(self.unsent_bytes)
     }
 
     /// Whether new requests may be begun.
     pub(crate) fn can_begin(&self) -> bool {
-        self.held_bytes < HELD_BYTES_MAX && (self.held_bytes < HELD_BYTES_SHARE || !self.held.sum().is_crowded())
+        let held_bytes = self.held_bytes.saturating_add(self.unwritten_bytes).saturating_add(self.unsent_bytes);
+        held_bytes < HELD_BYTES_MAX.min(self.held.sum().share())
     }
 
     /// Whether nothing more should be read. A peer that takes nothing while it asks for more is not heard until it does; one that
@@ -331,7 +340,7 @@ impl Http2 {
         cx: &mut Context<'_>,
         until: Instant,
     ) -> Result<Read, Ending> {
-        let mut allowance = limits::TURN_BYTES_MAX;
+        let mut allowance = limits::TURN_BYTES_MAX.min(self.held.sum().share());
         loop {
             let is_choked = self.is_choked();
             if is_choked && !self.was_choked {
@@ -380,6 +389,7 @@ impl Http2 {
         self.ping_rule.wrote(added as u64);
         let flushed = self.sender.output.flush(&mut *self.socket, cx);
         self.unwritten_bytes = self.sender.output.len();
+        self.unsent_bytes = self.socket.unsent_bytes();
         if flushed.is_ready() {
             self.stuck = None;
         } else if self.unwritten_bytes < before || self.stuck.is_none() {

@@ -16,6 +16,7 @@ use super::frame::PREFACE;
 use super::stream::Event;
 use crate::grpc::routes::Routes;
 use crate::later::later;
+use crate::runtime::byte_stream::ByteStream;
 use crate::runtime::deadline::Deadlines;
 use crate::runtime::held::HeldBytes;
 use crate::runtime::mailbox::{Mail, Mailbox};
@@ -151,6 +152,8 @@ impl Pipe {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+impl ByteStream for Pipe {}
 
 impl AsyncRead for Pipe {
     fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {

@@ -11,7 +11,7 @@ use super::output::Output;
 use crate::Status;
 use crate::grpc::payload::{PREFIX_BYTES, prefix};
 
-/// Output that the socket has not taken yet. Beyond it nothing is read, and streams wait.
+/// Output that the socket has not taken yet, as long as there is memory for everybody's. Beyond it nothing is read, and streams wait.
 const SEND_BYTES_MAX: usize = 256 * 1024;
 /// Payload of the frames that replies are cut into, if the peer takes as much: after each frame another stream may send.
 const PIECE_BYTES_MAX: usize = 64 * 1024;
@@ -48,6 +48,8 @@ struct Usual {
 /// What goes out on one connection.
 pub(crate) struct Sender {
     pub(crate) output: Output,
+    /// Bytes of bodies for which there is room in it.
+    output_bytes_max: usize,
     encoder: Encoder,
     /// What the peer still takes on all streams together.
     window: i64,
@@ -75,6 +77,7 @@ impl Sender {
     pub(crate) fn new() -> Sender {
         Sender {
             output: Output::default(),
+            output_bytes_max: SEND_BYTES_MAX,
             encoder: Encoder::new(),
             window: i64::from(WINDOW_BYTES_DEFAULT),
             worth: worth(i64::from(WINDOW_BYTES_DEFAULT)),
@@ -90,6 +93,11 @@ impl Sender {
         }
     }
 
+    /// Bounds the output to `share` bytes, what may go in beyond bodies included.
+    pub(crate) fn bound(&mut self, share: usize) {
+        self.output_bytes_max = SEND_BYTES_MAX.min(share / 2);
+    }
+
     /// What the peer takes on a new stream, in bytes.
     pub(crate) fn initial_window(&self) -> i64 {
         self.initial_window
@@ -98,7 +106,7 @@ impl Sender {
     /// Bytes of bodies that may be appended now, on any stream: the connection's window and the room for output.
     pub(crate) fn room(&self) -> usize {
         let window = usize::try_from(self.window).unwrap_or(0);
-        window.min(SEND_BYTES_MAX.saturating_sub(self.output.len()))
+        window.min(self.output_bytes_max.saturating_sub(self.output.len()))
     }
 
     /// Whether streams that wait for room may continue.
@@ -117,13 +125,17 @@ impl Sender {
     /// The same for a whole reply. A short one may go in where long ones have to wait, until so much waits that nothing is read.
     pub(crate) fn room_for(&self, reply_bytes: usize) -> bool {
         let (window, bytes) = (usize::try_from(self.window).unwrap_or(0), self.output.len());
-        let most = if reply_bytes <= PAYLOAD_BYTES_DEFAULT { 2 * SEND_BYTES_MAX } else { SEND_BYTES_MAX };
+        let most = if reply_bytes <= PAYLOAD_BYTES_DEFAULT { self.full_bytes() } else { self.output_bytes_max };
         reply_bytes <= window && bytes.saturating_add(reply_bytes) <= most
     }
 
     /// Whether so much waits for the socket that nothing should be read. More than bodies may fill: what is read may be about them.
     pub(crate) fn is_full(&self) -> bool {
-        self.output.len() >= 2 * SEND_BYTES_MAX
+        self.output.len() >= self.full_bytes()
+    }
+
+    fn full_bytes(&self) -> usize {
+        self.output_bytes_max.saturating_mul(2)
     }
 
     /// Takes over the peer's settings. Returns by how much the windows of its streams change.

@@ -1,4 +1,4 @@
-//! Output that waits for clients to take it: the sum over all connections of a server, and each connection's share when it is too much.
+//! What waits for clients, to take it or to go on: the sum over all connections of a server, and each connection's share when it is too much.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use api::limits;
 
-/// What a connection may always hold: so little never fills the memory.
+/// What a connection may hold while all together hold too much.
 pub(crate) const HELD_BYTES_SHARE: usize = 64 << 10;
+/// What a connection may always hold: so little that the limit on connections bounds it.
+const HELD_BYTES_LEAST: usize = 4 << 10;
 /// What a stream of the gateway may: a connection may have thousands of them, which no sum of the connection has.
 pub(crate) const STREAM_BYTES_SHARE: usize = 4 << 10;
 
@@ -49,7 +51,18 @@ impl HeldBytes {
 
     /// Whether all together hold too much.
     pub(crate) fn is_crowded(&self) -> bool {
-        self.of_all.load(Ordering::Relaxed) >= self.max
+        self.bytes() >= self.max
+    }
+
+    /// Bytes below which a connection may add to what it holds: any number at first, less once all together hold too much, and hardly any
+    /// once so many connections have that share that they are as much again.
+    pub(crate) fn share(&self) -> usize {
+        let bytes = self.bytes();
+        match () {
+            () if bytes < self.max => usize::MAX,
+            () if bytes < self.max.saturating_mul(2) => HELD_BYTES_SHARE,
+            () => HELD_BYTES_LEAST,
+        }
     }
 
     /// Bytes below which a stream may have more queued that belongs to no connection's sum.

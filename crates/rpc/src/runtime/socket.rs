@@ -11,6 +11,7 @@ use std::time::Duration;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::byte_stream::ByteStream;
 use crate::Address;
 
 /// What the kernel keeps for a client beyond what is on its way to it. Without a bound it is some megabytes for each that does not read,
@@ -72,6 +73,8 @@ macro_rules! inner {
         }
     };
 }
+
+impl ByteStream for Live {}
 
 impl AsyncRead for Live {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {

@@ -16,6 +16,8 @@ const BUFFER_BYTES_MAX: usize = 64 << 10;
 pub(crate) struct TlsStream<S> {
     socket: S,
     session: Box<ServerConnection>,
+    /// Bytes of the last write, as long as they wait for the socket, encrypted.
+    unsent_bytes: usize,
     /// We have said that nothing more will be written.
     closing: bool,
 }
@@ -29,7 +31,7 @@ struct Pipe<'a, 'b, S> {
 impl<S: ByteStream> TlsStream<S> {
     pub(crate) fn new(socket: S, mut session: Box<ServerConnection>) -> TlsStream<S> {
         session.set_buffer_limit(Some(BUFFER_BYTES_MAX));
-        TlsStream { socket, session, closing: false }
+        TlsStream { socket, session, unsent_bytes: 0, closing: false }
     }
 
     pub(crate) fn session(&mut self) -> &mut ServerConnection {
@@ -64,6 +66,7 @@ impl<S: ByteStream> TlsStream<S> {
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }
+        self.unsent_bytes = 0;
         Poll::Ready(Ok(()))
     }
 
@@ -91,11 +94,18 @@ impl<S: ByteStream> TlsStream<S> {
         // What waits goes first: the buffer is bounded, and while it cannot be emptied nothing is added to it.
         ready!(self.poll_push(cx))?;
         let count = write(&mut self.session)?;
+        self.unsent_bytes = count;
         match self.poll_push(cx) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             // The rest follows with the next write or flush.
             Poll::Ready(Ok(())) | Poll::Pending => Poll::Ready(Ok(count)),
         }
+    }
+}
+
+impl<S: ByteStream> ByteStream for TlsStream<S> {
+    fn unsent_bytes(&self) -> usize {
+        self.unsent_bytes
     }
 }
 

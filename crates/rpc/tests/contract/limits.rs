@@ -2,14 +2,16 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::common::wire::{block, driver, frame, frames, settings, window_update};
-use crate::common::{framed, options, serve};
-use rpc::frame::{PREFACE, Reason, flag, kind, setting};
+use crate::common::{Echo, Seen, framed, options, serve};
+use rpc::frame::{Head, PREFACE, Reason, flag, kind, setting};
 use rpc::hpack::{Encoder, Indexing};
-use rpc::{Driver, Limit, Options, RateLimits};
+use rpc::{Driver, Limit, Options, RateLimits, Server};
 
 const SECOND: Duration = Duration::from_secs(1);
 const END: u8 = flag::END_STREAM;
@@ -224,6 +226,68 @@ fn connections_share_what_waits_for_their_clients() {
     assert_eq!(calls(), 3);
     drop(greedy);
     wait_for(&|| calls() == 4);
+}
+
+#[test]
+fn connections_share_what_their_sockets_do_not_take() {
+    const CONNECTIONS: usize = 32;
+    const REPLIES: u32 = 300;
+    const BYTES: usize = 10_000;
+    /// What a Unix socket keeps, on most systems; of TCP it would depend on the system's mood.
+    const SOCKET_BYTES: usize = 208 << 10;
+    let path = std::env::temp_dir().join(format!("cairn-rpc-{}.socket", std::process::id()));
+    let seen = Arc::new(Seen::default());
+    let options = Options { held_bytes_max: 1 << 20, ..options() };
+    let listener = UnixListener::bind(&path).expect("a free name");
+    let server = Server::start(vec![listener], Arc::new(Echo(seen.clone())), options).expect("starts");
+
+    let wide = settings(&[(setting::INITIAL_WINDOW_SIZE, 1 << 30)]);
+    let mut requests = [&PREFACE[..], &wide, &window_update(0, 1 << 30)].concat();
+    for stream in (0..REPLIES).map(|index| 2 * index + 1) {
+        requests.extend_from_slice(&call("Whole", stream));
+        requests.extend_from_slice(&data(stream, END, &framed(BYTES.to_string().as_bytes())));
+    }
+    let mut sockets: Vec<_> =
+        (0..CONNECTIONS).map(|_| UnixStream::connect(&path).expect("the server listens")).collect();
+    std::fs::remove_file(&path).expect("nobody else needs the name");
+    for socket in &mut sockets {
+        socket.write_all(&requests).expect("they fit into the socket");
+    }
+    let mut before = usize::MAX;
+    let calls = || seen.unary_calls.load(Ordering::SeqCst);
+    while std::mem::replace(&mut before, calls()) != before {
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    let (made, held) = (calls() * BYTES, server.held().bytes());
+    assert!(held > 1 << 20, "{held} bytes wait");
+    let most = CONNECTIONS * (SOCKET_BYTES + (64 << 10)) + (2 << 20);
+    assert!(made < most, "{made} bytes of replies were made, {held} wait");
+
+    // All goes on as it is taken.
+    for socket in &mut sockets {
+        socket.set_read_timeout(Some(30 * SECOND)).expect("a time");
+        let (mut output, mut taken, mut room) = (Vec::new(), 0, [0; 64 << 10]);
+        while taken < REPLIES as usize * (5 + BYTES) {
+            let count = socket.read(&mut room).expect("more comes");
+            output.extend_from_slice(&room[..count]);
+            let whole = whole_frames(&output);
+            let pieces = frames(&output[..whole]);
+            taken += pieces.iter().filter(|(head, _)| head.kind == kind::DATA).map(|(head, _)| head.len).sum::<usize>();
+            output.drain(..whole);
+        }
+    }
+    assert_eq!(calls(), CONNECTIONS * REPLIES as usize);
+}
+
+/// How many bytes of `output` are whole frames.
+fn whole_frames(output: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(head) = Head::parse(&output[at..])
+        && at + 9 + head.len <= output.len()
+    {
+        at += 9 + head.len;
+    }
+    at
 }
 
 #[test]

@@ -302,7 +302,7 @@ const OWN: &[Flag] = &[
     unsigned(
         "max-client-connections",
         "0",
-        "connections that clients may have open (0: three quarters of the open files that the system allows)",
+        "connections that clients may have open (0: three quarters of the open files that the system allows, and no more than one for 512 KiB of memory)",
     ),
     unsigned(
         "max-held-bytes",

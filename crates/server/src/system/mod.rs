@@ -7,19 +7,12 @@ pub(crate) mod socket_file;
 pub(crate) mod thread_time;
 
 pub(crate) use disk_priority::{check_disk_priority, set_disk_priority};
-pub(crate) use host::{notify, open_files_limit, raise_open_files};
+pub(crate) use host::{connections_max, notify, open_files_limit, raise_open_files};
 pub(crate) use memory::lock_memory;
 
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
-
-/// Connections that clients may have: the files of the store and of the log, and the other members, must find descriptors whatever
-/// clients do. There is one for each segment of 64 MB.
-pub(crate) fn connections_max() -> u64 {
-    let limit = open_files_limit();
-    (limit - limit / 4).max(1)
-}
 
 /// Connections that the listeners of `--listen-metrics-urls` may have beside those: probes and scrapers are few, and both ports together
 /// must leave descriptors for the files.
