@@ -26,11 +26,11 @@ pub fn open_files_limit() -> u64 {
     limit.rlim_cur
 }
 
-/// One connection for so much memory: what a client may have it hold in any case, half a header and answers that are not taken, is an eighth
-/// of that at most.
-const MEMORY_OF_CONNECTION: u64 = 512 << 10;
+/// One connection for so much memory: what a client may have it hold in any case is a quarter of that at most, half a header, half a frame
+/// and half a record of TLS; and as much again is the kernel's.
+const MEMORY_OF_CONNECTION: u64 = 1 << 20;
 /// So many there may be in any case.
-const CONNECTIONS_MIN: u64 = 1024;
+const CONNECTIONS_MIN: u64 = 256;
 
 /// Connections that clients may have, unless somebody says otherwise. The rest of the open files is for the process's own ones, and for
 /// connections that it opens itself.
@@ -51,9 +51,9 @@ mod tests {
     fn files_and_memory_bound_the_connections() {
         assert_eq!(connections_of(1024, None), 768);
         assert_eq!(connections_of(1 << 20, None), 3 << 18);
-        assert_eq!(connections_of(1 << 20, Some(24 << 30)), 48 << 10);
-        assert_eq!(connections_of(1 << 20, Some(1)), 1024);
+        assert_eq!(connections_of(1 << 20, Some(24 << 30)), 24 << 10);
+        assert_eq!(connections_of(1 << 20, Some(1)), 256);
         assert_eq!(connections_of(0, Some(1)), 1);
-        assert_eq!(connections_of(u64::MAX, Some(u64::MAX)), u64::MAX / (512 << 10));
+        assert_eq!(connections_of(u64::MAX, Some(u64::MAX)), u64::MAX / (1 << 20));
     }
 }

@@ -26,7 +26,7 @@ pub(crate) struct Mark {
 
 impl Mark {
     /// The progress now that `received_bytes` of the body have come; none if too little came in `timeout`.
-    fn moved(before: Option<Mark>, now: Instant, received_bytes: u64, timeout: Duration) -> Option<Mark> {
+    pub(crate) fn moved(before: Option<Mark>, now: Instant, received_bytes: u64, timeout: Duration) -> Option<Mark> {
         match before {
             Some(mark) if received_bytes.saturating_sub(mark.received_bytes) < PROGRESS_BYTES_MIN => {
                 (now.duration_since(mark.at) < timeout).then_some(mark)

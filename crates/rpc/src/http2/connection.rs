@@ -13,6 +13,7 @@ use api::limits;
 use slab::Slab;
 use tokio::io::ReadBuf;
 
+use super::body_time::Mark;
 use super::frame::{
     Fault, HEAD_BYTES, PAYLOAD_BYTES_DEFAULT, PREFACE, Reason, Settings, WINDOW_BYTES_DEFAULT, setting,
 };
@@ -88,6 +89,8 @@ pub(crate) struct Http2 {
     input: Vec<u8>,
     /// There is a complete frame in it.
     behind: bool,
+    /// How far the frame was that has begun; none if another one was handled since.
+    half: Option<Mark>,
     pub(crate) receiver: Receiver,
     pub(crate) sender: Sender,
     pub(crate) streams: Slab<Stream>,
@@ -163,6 +166,7 @@ impl Http2 {
             serves,
             input: ahead.to_vec(),
             behind: true,
+            half: None,
             receiver: Receiver::new(),
             sender,
             streams: Slab::new(),
@@ -307,9 +311,10 @@ impl Http2 {
         }
     }
 
-    /// Bytes that wait on this side of the socket: input that is not handled, output that was not taken.
+    /// Bytes that wait on this side of the socket: input that is not handled, half a header block, output that was not taken.
     pub(crate) fn socket_bytes(&self) -> usize {
-        self.input.len().saturating_add(self.unwritten_bytes).saturating_add(self.unsent_bytes)
+        let block = self.receiver.block.as_ref().map_or(0, |block| block.bytes.capacity());
+        [block, self.unwritten_bytes, self.unsent_bytes].into_iter().fold(self.input.len(), usize::saturating_add)
     }
 
     /// Whether new requests may be begun.
@@ -373,6 +378,9 @@ impl Http2 {
             let input = room.get(..len).ok_or(SLIPPED)?;
             let (handled, behind) = self.handle(shared, input, until)?;
             self.behind = behind;
+            if handled > 0 {
+                self.half = None;
+            }
             self.input.clear();
             self.input.extend_from_slice(input.get(handled..).ok_or(SLIPPED)?);
             if self.input.is_empty() && self.input.capacity() > 0 {
@@ -435,13 +443,14 @@ impl Http2 {
         self.gathered.clear();
         self.heads.clear();
         (self.held_bytes, self.streamed_bytes) = (0, 0);
-        self.tell_held();
         self.ids.clear();
         self.inbox.clear();
         self.parked.clear();
         self.backlog.clear();
         self.hungry.clear();
         self.input = Vec::new();
+        self.receiver.block = None;
+        self.tell_held();
     }
 
     /// Says that nothing more will be written, and reads what the peer still sends without looking at it, until it is done too.
@@ -488,6 +497,10 @@ impl Http2 {
             shared.stats.hit(Limit::HeaderTime);
             return false;
         }
+        if !self.goes_on(shared) {
+            shared.stats.hit(Limit::BodyTime);
+            return false;
+        }
         self.give_back_tables();
         // Others may have made room since.
         let may_go_on =
@@ -508,6 +521,16 @@ impl Http2 {
                 true
             }
         }
+    }
+
+    /// Whether a frame that has begun goes on, as a message must.
+    fn goes_on(&mut self, shared: &Shared) -> bool {
+        if self.input.is_empty() || self.behind || self.is_choked() {
+            self.half = None;
+            return true;
+        }
+        self.half = Mark::moved(self.half, shared.now, self.input.len() as u64, shared.options.body_timeout);
+        self.half.is_some()
     }
 
     /// Sends on what has waited for a window to be worth a frame: its peer may be one that opens it only when it is used up. True if

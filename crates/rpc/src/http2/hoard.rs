@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::connection::Http2;
 use super::stream::Stream;
-use crate::runtime::held::HELD_BYTES_SHARE;
+use crate::runtime::held::{HELD_BYTES_LEAST, HELD_BYTES_SHARE};
 use crate::runtime::shared::Shared;
 
 impl Stream {
@@ -20,22 +20,28 @@ impl Stream {
         }
     }
 
-    fn hoards(&mut self, now: Instant, most: Duration) -> bool {
+    /// Bytes that it holds and has let nothing of through for `most`.
+    fn hoarded_bytes(&mut self, now: Instant, most: Duration) -> usize {
         let since = self.is_at_a_standstill_since(now);
-        self.out.held_bytes() > HELD_BYTES_SHARE && now.duration_since(since) >= most
+        if now.duration_since(since) >= most { self.out.held_bytes() } else { 0 }
     }
 }
 
 impl Http2 {
     /// Whether a stream holds more than a little and has let nothing through for as long as a client may, while others wait for
-    /// memory that it may have.
+    /// memory that it may have; or all such streams together, while all connections hold so much that each has only the least.
     pub(crate) fn hoards(&mut self, shared: &Shared) -> bool {
-        if self.held_bytes.saturating_add(self.streamed_bytes) <= HELD_BYTES_SHARE {
+        let is_overcrowded = self.held.sum().is_overcrowded();
+        let little = if is_overcrowded { HELD_BYTES_LEAST } else { HELD_BYTES_SHARE };
+        if self.held_bytes.saturating_add(self.streamed_bytes) <= little {
             return false;
         }
         // All are looked at, so that the time of each is known once it matters.
         let (now, most) = (shared.now, shared.options.write_timeout);
-        let hoarding = self.streams.iter_mut().filter_map(|(_, stream)| stream.hoards(now, most).then_some(())).count();
-        hoarding > 0 && shared.service.is_short_of_memory(self.peer.address)
+        let hoarded = self.streams.iter_mut().map(|(_, stream)| stream.hoarded_bytes(now, most));
+        let (all, longest) = hoarded
+            .fold((0, 0), |(all, longest): (usize, usize), bytes| (all.saturating_add(bytes), longest.max(bytes)));
+        (is_overcrowded && all > HELD_BYTES_LEAST)
+            || (longest > HELD_BYTES_SHARE && shared.service.is_short_of_memory(self.peer.address))
     }
 }

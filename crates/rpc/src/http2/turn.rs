@@ -85,7 +85,11 @@ impl Stream {
     /// Takes what the client has sent as far as it can be taken now. False if it is all there and waits for its turn.
     fn receive(&mut self, look: &mut Look<'_>) -> bool {
         loop {
+            // Nothing waits, and yet there is no room: others hold too much, or other streams of this connection. What it is asked is
+            // answered one by one: a lease must not end because of them.
+            let is_empty = self.out.left() == 0;
             if let Role::Handler(handler) = &mut self.role
+                && !is_empty
                 && !Outbound::new(&mut self.out).has_room()
             {
                 handler.starved = true;

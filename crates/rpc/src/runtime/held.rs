@@ -9,7 +9,7 @@ use api::limits;
 /// What a connection may hold while all together hold too much.
 pub(crate) const HELD_BYTES_SHARE: usize = 64 << 10;
 /// What a connection may always hold: so little that the limit on connections bounds it.
-const HELD_BYTES_LEAST: usize = 4 << 10;
+pub(crate) const HELD_BYTES_LEAST: usize = TOLD_BYTES_MIN;
 /// What a stream of the gateway may: a connection may have thousands of them, which no sum of the connection has.
 pub(crate) const STREAM_BYTES_SHARE: usize = 4 << 10;
 
@@ -54,13 +54,18 @@ impl HeldBytes {
         self.bytes() >= self.max
     }
 
+    /// Whether all together hold twice that, which only many connections can.
+    pub(crate) fn is_overcrowded(&self) -> bool {
+        self.bytes() >= self.max.saturating_mul(2)
+    }
+
     /// Bytes below which a connection may add to what it holds: any number at first, less once all together hold too much, and hardly any
     /// once so many connections have that share that they are as much again.
     pub(crate) fn share(&self) -> usize {
         let bytes = self.bytes();
         match () {
             () if bytes < self.max => usize::MAX,
-            () if bytes < self.max.saturating_mul(2) => HELD_BYTES_SHARE,
+            () if !self.is_overcrowded() => HELD_BYTES_SHARE,
             () => HELD_BYTES_LEAST,
         }
     }

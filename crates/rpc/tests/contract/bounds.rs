@@ -10,7 +10,7 @@ use crate::common::wire::{block, driver, frame, frames, settings, window_update}
 use crate::common::{Seen, framed, options, serve};
 use rpc::frame::{Head, PREFACE, flag, kind, setting};
 use rpc::hpack::{Encoder, Indexing};
-use rpc::{Driver, Limit};
+use rpc::{Driver, Limit, Options};
 
 /// Headers that are a few bytes on the wire and 60 KB in memory, the same ones again and again.
 #[test]
@@ -183,6 +183,49 @@ fn handlers_together_hold_no_more_than_the_connection_may() {
     output.extend(driver.feed(&settings(&[(setting::INITIAL_WINDOW_SIZE, 1 << 30)])));
     let ended = frames(&output).iter().filter(|(head, _)| head.kind == kind::HEADERS && head.has(1)).count();
     assert_eq!((ended, seen.source_bytes.load(Ordering::SeqCst)), (STREAMS as usize, 320_000_000));
+}
+
+/// While all connections hold so much that each has only the least, a stream of which nothing waits is still answered: else a lease would
+/// end because others do not read.
+#[test]
+fn a_stream_of_which_nothing_waits_is_heard_in_any_crowd() {
+    let (mut driver, _) = driver(Options { held_bytes_max: 1 << 10, ..options() });
+    driver.feed(&settings(&[(setting::INITIAL_WINDOW_SIZE, 0)]));
+    let mut encoder = Encoder::new();
+    for id in [1, 3] {
+        let headers = block(&mut encoder, "Chat", &[]);
+        driver.feed(&frame(kind::HEADERS, flag::END_HEADERS, id, &headers));
+    }
+    for _ in 0..10 {
+        driver.feed(&frame(kind::DATA, 0, 1, &framed(&[7; 10_000])));
+    }
+    for count in 1..4 {
+        let mut output = driver.feed(&frame(kind::DATA, 0, 3, &framed(b"hello")));
+        output.extend(driver.feed(&window_update(3, 100)));
+        let answers = frames(&output).iter().filter(|(head, _)| head.kind == kind::DATA && head.stream == 3).count();
+        assert_eq!(answers, 1, "message {count}");
+    }
+}
+
+/// Then streams that hold little each, and let nothing through, cost their connection together.
+#[test]
+fn little_answers_of_which_nothing_is_taken_end_in_a_crowd() {
+    for (held_bytes_max, ends) in [(1 << 10, true), (1 << 30, false)] {
+        let options = Options { held_bytes_max, ..options() };
+        let write_timeout = options.write_timeout;
+        let (mut driver, _) = driver(options);
+        driver.feed(&settings(&[(setting::INITIAL_WINDOW_SIZE, 0)]));
+        let mut encoder = Encoder::new();
+        for id in (0..20).map(|index| 2 * index + 1) {
+            driver.feed(&frame(kind::HEADERS, flag::END_HEADERS, id, &block(&mut encoder, "Whole", &[])));
+            driver.feed(&frame(kind::DATA, flag::END_STREAM, id, &framed(b"4000")));
+        }
+        driver.tick(Duration::ZERO);
+        driver.tick(write_timeout / 2);
+        assert!(!driver.is_closed());
+        driver.tick(write_timeout);
+        assert_eq!(driver.is_closed(), ends, "of {held_bytes_max} bytes");
+    }
 }
 
 #[test]

@@ -346,6 +346,38 @@ fn a_message_must_go_on() {
     assert_eq!((hit(&driver), driver.streams()), (None, 2));
 }
 
+/// A frame, of whatever kind, is no place to rest in: its bytes are held.
+#[test]
+fn a_frame_must_go_on() {
+    let whole = frame(0x77, 0, 1, &[0; 16_000]);
+    let options = Options { body_timeout: 20 * SECOND, ..options() };
+    for begun in [1, 9, 10, 15_000] {
+        let mut driver = greeted(options.clone());
+        driver.feed(&whole[..begun]);
+        driver.tick(Duration::ZERO);
+        driver.tick(19 * SECOND);
+        assert!(!driver.is_closed(), "{begun} bytes");
+        driver.tick(20 * SECOND);
+        assert_eq!((driver.is_closed(), hit(&driver)), (true, Some(Limit::BodyTime)), "{begun} bytes");
+    }
+    // It moves.
+    let mut driver = greeted(options.clone());
+    for (count, piece) in whole.chunks(1_100).enumerate() {
+        driver.tick(15 * count as u32 * SECOND);
+        driver.feed(piece);
+    }
+    assert_eq!((driver.is_closed(), hit(&driver)), (false, None));
+    // Another one has begun each time.
+    let mut driver = greeted(options);
+    driver.feed(&whole[..100]);
+    for count in 1..10 {
+        driver.feed(&whole[100..]);
+        driver.feed(&whole[..100]);
+        driver.tick(15 * count * SECOND);
+    }
+    assert_eq!((driver.is_closed(), hit(&driver)), (false, None));
+}
+
 #[test]
 fn what_takes_too_long_has_its_counter() {
     let mut silent = driver(options()).0;
