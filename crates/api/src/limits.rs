@@ -18,6 +18,14 @@ pub const TXN_ANSWER_BYTES_MAX: usize = 512 << 20;
 /// Keys that the conditions and operations of one transaction that writes may look at: every member does so before it applies anything
 /// else.
 pub const TXN_KEYS_MAX: u64 = 10_000_000;
+/// The same for all requests under way from one member, unless there is one alone: thousands may be.
+pub const TXN_KEYS_TOGETHER_MAX: u64 = 2_000_000;
+/// Requests that look at no more keys than this do not count among those.
+pub const TXN_KEYS_FREE: u64 = 1_000;
+/// Peer URLs that a request may give a member: every member compares them with those of all others before it applies anything else.
+pub const PEER_URLS_MAX: usize = 64;
+/// The bytes of all of them.
+pub const PEER_URLS_BYTES_MAX: usize = 16 << 10;
 /// Default of `--quota-backend-bytes`.
 pub const QUOTA_BYTES_DEFAULT: i64 = 2 << 30;
 /// Within this much of the quota requests count against it while they are under way.

@@ -105,6 +105,7 @@ fn promote(node: &Arc<Node>, id: &str) -> Answer {
     change::promote(
         node,
         id,
+        None,
         Box::new(move |changed: change::Changed| {
             // The thread below may have given up waiting.
             let _ = tell.send(changed);

@@ -6,6 +6,7 @@ use crate::node::{For, Node, Waits, Weight};
 use api::Error;
 use api::raftpb::{ConfChange, ConfChangeType};
 use peer::client::Kept;
+use rpc::Address;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -153,9 +154,9 @@ pub(crate) fn update(node: &Arc<Node>, id: u64, peer_urls: Vec<String>, done: Do
 
 /// Makes a learner a voter. Only the leader knows whether the learner is ready, and only the leader counts promotions;
 /// another member forwards the request to it.
-pub(crate) fn promote(node: &Arc<Node>, id: u64, done: Done) {
+pub(crate) fn promote(node: &Arc<Node>, id: u64, client: Option<Address>, done: Done) {
     if !node.status.is_leader() {
-        return forward_promotion(node, id, done);
+        return forward_promotion(node, id, client, done);
     }
     let counting = node.clone();
     let done: Done = For::new(done, move |done: Done, changed: Changed| {
@@ -175,7 +176,7 @@ pub(crate) fn promote(node: &Arc<Node>, id: u64, done: Done) {
         own.progress(Box::new(move |progress| {
             if progress.is_empty() {
                 // Another member leads by now.
-                return forward_promotion(&asked, id, done);
+                return forward_promotion(&asked, id, client, done);
             }
             match ready(&asked, &progress, id) {
                 Ok(()) => {
@@ -201,9 +202,9 @@ fn ready(node: &Node, progress: &[replica::Progress], id: u64) -> Result<(), Err
     check(node, rules::may_promote)
 }
 
-fn forward_promotion(node: &Arc<Node>, id: u64, done: Done) {
+fn forward_promotion(node: &Arc<Node>, id: u64, client: Option<Address>, done: Done) {
     let ask = move |node: &Arc<Node>, _: &mut Kept, done: Done| done.end(ask_leader_to_promote(node, id));
-    node.forward(None, done, ask, |done, error| done.end(Err(error)));
+    node.forward(client, done, ask, |done, error| done.end(Err(error)));
 }
 
 fn ask_leader_to_promote(node: &Arc<Node>, id: u64) -> Changed {

@@ -302,7 +302,7 @@ const OWN: &[Flag] = &[
     unsigned(
         "max-client-connections",
         "0",
-        "connections that clients may have open (0: three quarters of the open files that the system allows, and no more than one for 512 KiB of memory)",
+        "connections that clients may have open (0: three quarters of the open files that the system allows, and no more than one for 1 MiB of memory)",
     ),
     unsigned(
         "max-held-bytes",
@@ -314,7 +314,11 @@ const OWN: &[Flag] = &[
         "0",
         "bytes of memory, without files and what clients hold, at which this member raises the NOSPACE alarm (0: by what the machine or its control group has)",
     ),
-    unsigned("max-watches", "1000000", "watches of all clients; each kilobyte of a watched key counts as one more"),
+    unsigned(
+        "max-watches",
+        "1000000",
+        "watches of all clients; each kilobyte of a watched key counts as one more (where nothing is set, no more than one for 16 KiB of memory)",
+    ),
     unsigned("max-watches-per-connection", "250000", "watches of one client connection, counted in the same way"),
     unsigned(
         "client-share",

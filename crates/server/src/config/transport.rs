@@ -13,6 +13,8 @@ const HEADER_BYTES_MIN: i64 = 4096;
 
 /// With less than this a client might find no room for one large request.
 const HELD_BYTES_MIN: i64 = 64 << 20;
+/// The least default of `--max-watches`.
+const WATCHES_MIN: u64 = 10_000;
 
 /// Bounds of the transport beside those that etcd has flags for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +54,10 @@ pub(super) fn read(values: &Values) -> Result<Transport, ConfigError> {
             bytes if values.is_given("max-held-bytes") => bytes,
             bytes => held_bytes_default(bytes, host::memory_limit_bytes()),
         },
-        watches_max: values.number("max-watches", 1, i64::MAX)? as u64,
+        watches_max: match values.number("max-watches", 1, i64::MAX)? as u64 {
+            watches if values.is_given("max-watches") => watches,
+            watches => watches_default(watches, host::memory_limit_bytes()),
+        },
         connection_watches_max: values.number("max-watches-per-connection", 1, i64::MAX)? as u64,
         client_share: values.number("client-share", 0, 100)? as u64,
         header_bytes_max: values.number("max-header-bytes", HEADER_BYTES_MIN, 16 << 20)? as u32,
@@ -68,6 +73,11 @@ pub(super) fn read(values: &Values) -> Result<Transport, ConfigError> {
 fn held_bytes_default(bytes: u64, memory_limit_bytes: Option<u64>) -> u64 {
     let quarter = memory_limit_bytes.map_or(u64::MAX, |limit| limit / 4);
     bytes.min(quarter.max(HELD_BYTES_MIN as u64))
+}
+
+/// The default is no more than one for 16 KiB of the memory that there is: it takes up to 2.
+fn watches_default(watches: u64, memory_limit_bytes: Option<u64>) -> u64 {
+    watches.min(memory_limit_bytes.map_or(u64::MAX, |limit| (limit >> 14).max(WATCHES_MIN)))
 }
 
 fn rates(values: &Values) -> Result<RateLimits, ConfigError> {
@@ -134,7 +144,9 @@ mod tests {
             [transport.handshake_timeout, transport.header_timeout, transport.body_timeout, transport.write_timeout],
             [defaults.handshake_timeout, defaults.header_timeout, defaults.body_timeout, defaults.write_timeout]
         );
-        assert_eq!(transport.watches_max, api::limits::WATCHES_MAX);
+        assert_eq!(transport.watches_max, watches_default(api::limits::WATCHES_MAX, host::memory_limit_bytes()));
+        let by_memory = [None, Some(1 << 40), Some(8 << 30), Some(1)].map(|limit| watches_default(1_000_000, limit));
+        assert_eq!(by_memory, [1_000_000, 1_000_000, 524_288, WATCHES_MIN]);
         assert_eq!(transport.connection_watches_max, api::limits::CONNECTION_WATCHES_MAX);
         let given = config(&["--client-rate-limits=resets=7, tiny_data=9", "--client-body-timeout=1ms"]);
         let given = given.expect("valid").transport;

@@ -2,6 +2,7 @@
 
 use super::ConfigError;
 use super::values::unusable;
+use api::limits::{PEER_URLS_BYTES_MAX, PEER_URLS_MAX};
 use api::url::{At, Parts, split};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -62,10 +63,14 @@ pub(super) fn list(flag: &str, form: &str, text: &str) -> Result<Vec<String>, Co
     Ok(each(text).map(Into::into).collect())
 }
 
-/// Peer URLs as a request names them; `None` unless there are some and each is a URL of a member.
+/// Peer URLs as a request names them; `None` unless there are some, not too many, and each is a URL of a member.
 pub(crate) fn peer_urls(urls: &[String]) -> Option<Vec<String>> {
+    let bytes = urls.iter().map(String::len).fold(0, usize::saturating_add);
+    if !(1..=PEER_URLS_MAX).contains(&urls.len()) || bytes > PEER_URLS_BYTES_MAX {
+        return None;
+    }
     let urls: Vec<String> = urls.iter().map(|url| url.trim().to_string()).collect();
-    (!urls.is_empty() && urls.iter().all(|url| split(url).is_ok())).then_some(urls)
+    urls.iter().all(|url| split(url).is_ok()).then_some(urls)
 }
 
 /// The IP address in a URL, if its host is one.
@@ -167,6 +172,8 @@ mod tests {
         assert!(told("http://:1").is_err() && told("http://a").is_err());
         assert!(cluster("a=unix://localhost:1").is_ok());
         assert!(peer_urls(&["http://a:1".into()]).is_some() && peer_urls(&["a:1".into()]).is_none());
+        let many = |count, bytes| peer_urls(&vec![format!("http://{:a>1$}:1", "", bytes); count]).is_some();
+        assert!(many(PEER_URLS_MAX, 60) && !many(PEER_URLS_MAX + 1, 60) && !many(PEER_URLS_MAX, 300));
     }
 
     #[test]

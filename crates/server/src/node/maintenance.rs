@@ -152,7 +152,7 @@ fn answer_compactions(node: &Node, finished: i64) {
     *waiting = rest;
     drop(waiting);
     for (_, answer) in done {
-        answer();
+        answer.end(Ok(()));
     }
 }
 

@@ -2,8 +2,9 @@
 
 use super::Node;
 use api::raftpb::{ConfChange, ConfChangeType};
+use contain::lock;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use store::ConfChangeContext;
 use telemetry::logging::{self, Value};
 
@@ -46,19 +47,23 @@ pub(super) fn changed(node: &Arc<Node>, change: &ConfChange) {
     }
 }
 
-/// Closes the connections to a removed member after [`FAREWELL`]. By then the member has heard that its removal is
+/// Has the connections to a removed member closed after [`FAREWELL`]. By then the member has heard that its removal is
 /// committed, and can answer a client that requested the removal from it.
-fn part(node: &Arc<Node>, id: u64) {
-    let own = node.clone();
-    let parting = std::thread::Builder::new().name("part".into()).spawn(move || {
-        std::thread::sleep(FAREWELL);
-        if let Some(peers) = own.peers.get() {
-            peers.remove(id);
-        }
-    });
-    if let Err(error) = parting {
-        logging::fatal("cannot start a thread", &[("error", Value::Shown(&error))]);
+fn part(node: &Node, id: u64) {
+    lock(&node.parting).push((later(Instant::now()), id));
+}
+
+/// Closes the connections to removed members whose time has come.
+pub(super) fn look_at_parting(node: &Node) {
+    let now = Instant::now();
+    let due: Vec<_> = lock(&node.parting).extract_if(.., |(at, _)| *at <= now).collect();
+    if let Some(peers) = node.peers.get() {
+        due.into_iter().for_each(|(_, id)| peers.remove(id));
     }
+}
+
+fn later(now: Instant) -> Instant {
+    now.checked_add(FAREWELL).unwrap_or(now)
 }
 
 /// Applies the membership of an installed snapshot.

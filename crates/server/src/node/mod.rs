@@ -89,8 +89,8 @@ pub(crate) type Outcome = Result<store::Response, Error>;
 /// Receives the outcome on the thread that applied the entry.
 pub(crate) type Done = Box<dyn Waits<Outcome>>;
 
-/// A revision, and what to call once the compaction to it is finished.
-type WaitsForCompaction = (i64, Box<dyn FnOnce() + Send>);
+/// What to call once a compaction is finished.
+type WaitsForCompaction = Box<dyn Waits<Result<(), Error>>>;
 
 /// The state that all threads of a member share.
 pub struct Node {
@@ -169,7 +169,10 @@ pub struct Node {
     raising: Mutex<()>,
     applying: OnceLock<Weak<apply::Shared>>,
     consensus: OnceLock<Weak<consensus::Consensus>>,
-    compactions: Mutex<Vec<WaitsForCompaction>>,
+    /// Removed members, and when the connections to them are closed.
+    parting: Mutex<Vec<(Instant, u64)>>,
+    /// With the revision of each.
+    compactions: Mutex<Vec<(i64, WaitsForCompaction)>>,
     maintenance: (Mutex<bool>, Condvar),
 }
 
@@ -402,9 +405,22 @@ impl Node {
         }
     }
 
-    /// Calls `done` once the index has dropped everything that the compaction at `revision` freed.
-    pub(crate) fn when_compacted(&self, revision: i64, done: Box<dyn FnOnce() + Send>) {
-        lock(&self.compactions).push((revision, done));
+    /// Calls `done` once the index has dropped everything that the compaction at `revision` freed, or at once if too many wait for that.
+    pub(crate) fn when_compacted(&self, revision: i64, done: WaitsForCompaction) {
+        let mut waiting = lock(&self.compactions);
+        let mut gone = Vec::new();
+        if waiting.len() >= api::limits::CHANGE_QUEUE_MAX {
+            gone.extend(waiting.extract_if(.., |(_, done)| done.is_gone()));
+        }
+        if waiting.len() >= api::limits::CHANGE_QUEUE_MAX {
+            gone.push((revision, done));
+        } else {
+            waiting.push((revision, done));
+        }
+        drop(waiting);
+        for (_, done) in gone {
+            done.end(Err(self.refuse(Class::Upkeep)));
+        }
         self.wake_maintenance();
     }
 

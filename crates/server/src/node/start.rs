@@ -383,6 +383,7 @@ pub(crate) fn start_on(
         applying: OnceLock::new(),
         consensus: OnceLock::new(),
         compactions: Mutex::default(),
+        parting: Mutex::default(),
         maintenance: (Mutex::new(false), Condvar::new()),
         config,
     });

@@ -61,7 +61,7 @@ impl SharedStatus {
     }
 
     /// Bytes of the log in memory.
-    pub(super) fn log_bytes(&self) -> u64 {
+    pub(crate) fn log_bytes(&self) -> u64 {
         self.log_bytes.load(Ordering::Relaxed)
     }
 

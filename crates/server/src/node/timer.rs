@@ -3,6 +3,7 @@
 
 use super::Node;
 use super::consensus::Consensus;
+use super::membership;
 use api::Error;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,6 +31,7 @@ pub(super) fn run(node: &Arc<Node>, consensus: &Consensus) {
         }
         node.expire_reads(now_ms);
         consensus.stand_in();
+        membership::look_at_parting(node);
     }
 }
 

@@ -119,7 +119,7 @@ pub(super) fn member_update(
 
 pub(super) fn member_promote(
     node: &Arc<Node>,
-    _call: Call,
+    call: Call,
     request: Permitted<Root, MemberPromoteRequest>,
     responder: Responder,
 ) {
@@ -130,5 +130,5 @@ pub(super) fn member_promote(
         }
         Err(error) => refuse(responder, error),
     };
-    change::promote(node, request.id, For::new(responder, done));
+    change::promote(node, request.id, Some(call.peer.address), For::new(responder, done));
 }

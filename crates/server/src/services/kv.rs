@@ -294,7 +294,8 @@ impl rpc::Source for PairsSource {
 pub(super) fn put(node: &Arc<Node>, call: Call, put: Permitted<Keys, PutRequest>, responder: Responder) {
     let bytes = if put.prev_kv { node.store.pair_bytes(&put.key) } else { 0 };
     let within = Within::of(call, put.author(), RaftRequest::Put);
-    let kept = move |node: &Arc<Node>| Ok((None, node.claim_space(store::put_cost(&put))?));
+    let kept =
+        move |node: &Arc<Node>| Ok(Claims { space: node.claim_space(store::put_cost(&put))?, ..Claims::default() });
     propose_within(bytes, within, node, responder, kept);
 }
 
@@ -316,8 +317,10 @@ pub(super) fn delete_range(
             if node.store.delete_answer_is_too_large(&request) {
                 return Err(Error::TxnAnswerTooLarge);
             }
-            let cost = node.store.delete_cost_bytes(KeyRange::new(&request.key, &request.range_end));
-            Ok((Some(node.claim_headroom(cost)?), Space::default()))
+            let range = KeyRange::new(&request.key, &request.range_end);
+            let looks = node.store.claim_looks(node.store.delete_looks(range))?;
+            let headroom = node.claim_headroom(node.store.delete_cost_bytes(range))?;
+            Ok(Claims { headroom: Some(headroom), looks, ..Claims::default() })
         };
         propose_within(bytes, within, node, responder, kept);
     });
@@ -364,9 +367,10 @@ fn write_txn(node: &Arc<Node>, call: Call, txn: Permitted<Keys, TimedTxn>, respo
                 return refuse(responder, Error::TxnAnswerTooLarge);
             }
             let kept = move |node: &Arc<Node>| {
+                let looks = node.store.claim_looks(keys)?;
                 let space = node.claim_space(store::txn_cost(&txn.request))?;
                 let headroom = node.claim_headroom(node.store.txn_delete_cost_bytes(&txn.request))?;
-                Ok((Some(headroom), space))
+                Ok(Claims { headroom: Some(headroom), space, looks })
             };
             propose_within(bytes, within, node, responder, kept);
         });
@@ -382,8 +386,11 @@ pub(super) fn compact(node: &Arc<Node>, call: Call, request: Permitted<Root, Com
     let done = move |responder: Responder, result: node::Outcome| match result {
         Ok(response) => {
             let waiting = own.clone();
-            let answer = move || responder.send(outcome(&waiting, Ok(response)));
-            own.when_compacted(request.revision, Box::new(answer));
+            let answer = move |responder: Responder, waited| match waited {
+                Ok(()) => responder.send(outcome(&waiting, Ok(response))),
+                Err(error) => refuse(responder, error),
+            };
+            own.when_compacted(request.revision, For::new(responder, answer));
         }
         Err(error) => refuse(responder, error),
     };
@@ -412,21 +419,22 @@ pub(super) fn propose_holding(
     is_alone: bool,
     responder: Responder,
 ) {
-    let done = answering(node, (None, space, None), responder);
+    let done = answering(node, Claims { space, ..Claims::default() }, None, responder);
     send(node, author, kind, request, is_alone, done);
 }
 
-/// Like [`propose_holding`], with headroom on the disks as well.
+/// Like [`propose`], with headroom on the disks that is claimed until the outcome is there.
 pub(super) fn propose_in(
-    (headroom, space): (Claim, Space),
+    headroom: Claim,
     node: &Arc<Node>,
     author: Author,
     kind: RaftRequest,
-    call: &Call,
+    request: &[u8],
+    is_alone: bool,
     responder: Responder,
 ) {
-    let done = answering(node, (Some(headroom), space, None), responder);
-    send(node, author, kind, &call.message, call.is_alone, done);
+    let done = answering(node, Claims { headroom: Some(headroom), ..Claims::default() }, None, responder);
+    send(node, author, kind, request, is_alone, done);
 }
 
 /// A proposal that may have to wait for memory first.
@@ -474,14 +482,14 @@ fn propose_within(
     within: Within,
     node: &Arc<Node>,
     responder: Responder,
-    kept: impl FnOnce(&Arc<Node>) -> Result<(Option<Claim>, Space), Error> + Send + 'static,
+    kept: impl FnOnce(&Arc<Node>) -> Result<Claims, Error> + Send + 'static,
 ) {
     with_room(node, within.client, within.message.len(), bytes, responder, move |node, claim, responder| {
         match kept(node) {
-            Ok((headroom, space)) => {
+            Ok(claims) => {
                 // After a wait this is a slow thread, which has other work than taking a turn of consensus.
                 let is_alone = within.is_alone && claim.is_none();
-                let done = answering(node, (headroom, space, claim), responder);
+                let done = answering(node, claims, claim, responder);
                 send(node, within.author, within.kind, &within.message, is_alone, done);
             }
             Err(error) => refuse(responder, error),
@@ -489,18 +497,24 @@ fn propose_within(
     });
 }
 
-/// The claims of a proposal until its outcome: headroom on the disks, space in the quota, and memory for the answer.
-type Kept = (Option<Claim>, Space, Option<budget::Claim>);
+/// The claims of a proposal until its outcome: headroom on the disks, space in the quota, and time for the keys that members look at.
+#[derive(Default)]
+struct Claims {
+    headroom: Option<Claim>,
+    space: Space,
+    looks: Space,
+}
 
-/// Sends an outcome to the client. Releases the claims on disks and quota; the memory stays claimed with the answer.
-fn answering(node: &Arc<Node>, (headroom, space, claim): Kept, responder: Responder) -> node::Done {
+/// Sends an outcome to the client. Releases the claims of the proposal; the `memory` stays claimed with the answer.
+fn answering(node: &Arc<Node>, claims: Claims, memory: Option<budget::Claim>, responder: Responder) -> node::Done {
     let own = node.clone();
     For::new(responder, move |responder: Responder, result| {
-        drop(space);
+        let Claims { headroom, space, looks } = claims;
+        drop((space, looks));
         if let Some(headroom) = headroom {
             headroom.end(&own, &result);
         }
-        responder.send(outcome(&own, result).map(|reply| counted(&own, claim, reply)));
+        responder.send(outcome(&own, result).map(|reply| counted(&own, memory, reply)));
     })
 }
 

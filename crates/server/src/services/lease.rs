@@ -22,7 +22,6 @@ use rpc::{Address, Call, Outbound, Reply, Responder, Status, StreamCall, StreamH
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex};
-use store::Space;
 
 pub(super) fn grant(node: &Arc<Node>, call: Call, request: Permitted<User, LeaseGrantRequest>, responder: Responder) {
     let (mut request, author) = request.into_parts();
@@ -67,7 +66,9 @@ fn random_id() -> i64 {
 pub(super) fn revoke(node: &Arc<Node>, call: Call, request: Permitted<Keys, LeaseRevokeRequest>, responder: Responder) {
     match node.claim_headroom(node.store.revoke_cost_bytes(request.id)) {
         Ok(room) => {
-            propose_in((room, Space::default()), node, request.author(), RaftRequest::LeaseRevoke, &call, responder);
+            // Not as it came: what goes ahead of all writes has no bound but the number of requests.
+            let (author, revoke) = (request.author(), request.encode_to_vec());
+            propose_in(room, node, author, RaftRequest::LeaseRevoke, &revoke, call.is_alone, responder);
         }
         Err(error) => refuse(responder, error),
     }

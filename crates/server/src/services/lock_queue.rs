@@ -21,6 +21,12 @@ use store::watch::WatchStream;
 
 /// Calls that may wait. Tests need few.
 const WAITING_MAX: usize = if cfg!(test) { 16 } else { limits::TURNS_WAITING_MAX };
+
+/// The same where there is little memory, of which each takes up to 20 KB: one for 128 KiB.
+fn waiting_max() -> usize {
+    let by_memory = host::memory_limit_bytes().map_or(u64::MAX, |limit| (limit >> 17).max(1024));
+    WAITING_MAX.min(usize::try_from(by_memory).unwrap_or(usize::MAX))
+}
 /// Time between checks for clients that have given up.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -82,7 +88,7 @@ pub(crate) struct LockQueue {
 
 impl Default for LockQueue {
     fn default() -> LockQueue {
-        let (notes, ready, places) = (Turns::default(), HashMap::new(), Places::new(WAITING_MAX));
+        let (notes, ready, places) = (Turns::default(), HashMap::new(), Places::new(waiting_max()));
         LockQueue { inbox: Mutex::new(Inbox { notes, ready, places, closed: false }), arrived: Condvar::new() }
     }
 }

@@ -5,24 +5,26 @@ use super::reply::{complete, encode, refuse, unanswered};
 use crate::auth::Permitted;
 use crate::auth::rules::{Alarms, Root, User};
 use crate::cluster::handover;
-use crate::node::Node;
-use api::RaftRequest;
+use crate::node::{For, Node};
 use api::etcdserverpb::{
     AlarmRequest, AlarmType, DefragmentRequest, DefragmentResponse, DowngradeInfo, HashKvRequest, HashRequest,
     HashResponse, MoveLeaderRequest, MoveLeaderResponse, StatusRequest, StatusResponse,
 };
+use api::{Message, RaftRequest};
 use rpc::{Call, Reply, Responder, Status};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 use telemetry::logging::{self, Value};
 
-pub(super) fn alarm(node: &Arc<Node>, call: Call, request: Permitted<Alarms, AlarmRequest>, responder: Responder) {
+pub(super) fn alarm(node: &Arc<Node>, _call: Call, request: Permitted<Alarms, AlarmRequest>, responder: Responder) {
     match node.store.claim_alarm(&request) {
         // Never on this thread's own turn of consensus, which would overtake what is queued: a client that was refused
         // for lack of space must find the alarm that its refusal raised.
         Ok(place) => {
-            propose_holding(place, node, request.author(), RaftRequest::Alarm, &call.message, false, responder);
+            // Not as it came either: it goes ahead of all writes, which only the number of requests bounds.
+            let (author, alarm) = (request.author(), request.encode_to_vec());
+            propose_holding(place, node, author, RaftRequest::Alarm, &alarm, false, responder);
         }
         Err(error) => refuse(responder, error),
     }
@@ -111,14 +113,21 @@ fn wait_compacted(node: &Arc<Node>, responder: Responder) {
     let (own, began) = (node.clone(), Instant::now());
     logging::info("starting defragment", &[("compact-revision", compacted.into())]);
     node.metrics.disk.defrags.fetch_add(1, Ordering::Relaxed);
-    let answer = move || {
+    let answer = move |responder: Responder, waited| {
         own.metrics.disk.defrags.fetch_sub(1, Ordering::Relaxed);
+        if let Err(error) = waited {
+            return refuse(responder, error);
+        }
         let took = began.elapsed();
         own.metrics.disk.defrag.observe(took);
         logging::info("finished defragment", &[("took", Value::Shown(&format_args!("{took:?}")))]);
         responder.send(encode(&DefragmentResponse::default()));
     };
-    if node.store.compacted() >= compacted { answer() } else { node.when_compacted(compacted, Box::new(answer)) }
+    if node.store.compacted() >= compacted {
+        answer(responder, Ok(()));
+    } else {
+        node.when_compacted(compacted, For::new(responder, answer));
+    }
 }
 
 pub(super) fn hash(node: &Arc<Node>, call: Call, _: Permitted<Root, HashRequest>, responder: Responder) {

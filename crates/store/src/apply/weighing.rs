@@ -88,6 +88,12 @@ impl Store {
         index.saturating_add(own.count(range))
     }
 
+    /// Keys that applying a deletion looks at, without the live ones that it deletes.
+    pub fn delete_looks(&self, range: KeyRange<'_>) -> u64 {
+        let index = read(&self.index);
+        index.count_keys(range).saturating_sub(index.count_live(range))
+    }
+
     /// Keys that a walk over a range looks at, live or not.
     pub(super) fn keys(&self, range: KeyRange<'_>) -> u64 {
         read(&self.index).count_keys(range)

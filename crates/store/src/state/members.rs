@@ -7,7 +7,7 @@ use api::Error;
 use api::membershippb::{ClusterMemberAttrSetRequest, DowngradeInfoSetRequest};
 use api::raftpb::{ConfChange, ConfChangeType};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// One member. Serialises to the JSON that etcd keeps.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -139,6 +139,8 @@ impl Members {
     }
 
     fn urls_are_free(&self, urls: &[String], id: u64) -> Result<(), Error> {
+        // As fast however many an older build has let in.
+        let urls: HashSet<&String> = urls.iter().collect();
         let mut others = self.members.values().filter(|member| member.id != id);
         let taken = others.any(|member| member.peer_urls.iter().any(|url| urls.contains(url)));
         if taken { Err(Error::PeerUrlExist) } else { Ok(()) }

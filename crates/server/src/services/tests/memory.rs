@@ -14,6 +14,7 @@ use api::etcdserverpb::{
     RequestOp, TxnRequest, TxnResponse, WatchCancelRequest, WatchCreateRequest, WatchProgressRequest, WatchRequest,
     WatchResponse, request_op::Request, watch_request::RequestUnion,
 };
+use api::limits::PEER_URLS_MAX;
 use api::{Error, Message};
 use budget::Pool;
 use rpc::LocalStream;
@@ -132,11 +133,13 @@ fn a_long_list_of_members_waits_for_memory() {
     let list = MemberListRequest { linearizable: true };
     let members: MemberListResponse = rig.call(MEMBER_LIST, None, &list).expect("a list");
     let mut own = members.members.into_iter().next().expect("the member itself");
-    own.peer_ur_ls.extend((0..ANSWER_BYTES / 20).map(|at| format!("http://127.1.0.1:{}", 1000 + at)));
+    // As long as they may be.
+    own.peer_ur_ls.extend((1..PEER_URLS_MAX).map(|at| format!("http://{:a>240}:{at}", "")));
     let update = MemberUpdateRequest { id: own.id, peer_ur_ls: own.peer_ur_ls.clone() };
     rig.call::<MemberUpdateResponse>("/etcdserverpb.Cluster/MemberUpdate", None, &update).expect("updated");
     let node = rig.node();
-    let memory = node.budget.claim_anyway(None, 1 << 40);
+    // All that there is for answers of this length.
+    let memory: Vec<_> = (0..4_000).map(|_| node.budget.claim_anyway(None, 60 << 10)).collect();
     let before = waits(node);
     let asked = [true, false].map(|linearizable| rig.begin(MEMBER_LIST, None, &MemberListRequest { linearizable }));
     rig.wait_for("two answers that wait for room", || waits(node) == before + 2);

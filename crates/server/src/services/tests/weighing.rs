@@ -3,14 +3,16 @@
 use super::{fill, occupy_slow_threads};
 use crate::overload::Class;
 use crate::test_support::Rig;
+use api::etcdserverpb::alarm_request::AlarmAction;
 use api::etcdserverpb::range_request::{SortOrder, SortTarget};
 use api::etcdserverpb::response_op::Response;
 use api::etcdserverpb::{
-    Compare, DeleteRangeRequest, DeleteRangeResponse, PutRequest, PutResponse, RangeRequest, RangeResponse, RequestOp,
-    TxnRequest, TxnResponse, request_op::Request,
+    AlarmRequest, AlarmResponse, Compare, DeleteRangeRequest, DeleteRangeResponse, LeaseGrantRequest,
+    LeaseGrantResponse, LeaseRevokeRequest, LeaseRevokeResponse, PutRequest, PutResponse, RangeRequest, RangeResponse,
+    RequestOp, TxnRequest, TxnResponse, request_op::Request,
 };
-use api::limits::{INLINE_SORT_KEYS_MAX, TXN_ANSWER_BYTES_MAX, TXN_KEYS_MAX};
-use api::{Code, Error};
+use api::limits::{INLINE_SORT_KEYS_MAX, TXN_ANSWER_BYTES_MAX, TXN_KEYS_MAX, TXN_KEYS_TOGETHER_MAX};
+use api::{Code, Error, Message};
 
 const DELETE_RANGE: &str = "/etcdserverpb.KV/DeleteRange";
 const TXN: &str = "/etcdserverpb.KV/Txn";
@@ -127,6 +129,50 @@ fn a_transaction_that_looks_at_too_many_keys_is_not_proposed() {
     };
     assert_eq!(refusal(&rig, &txn(5000)), Error::TxnTooManyKeys.message());
     let _: TxnResponse = rig.call(TXN, None, &txn(50)).expect("applied");
+}
+
+#[test]
+fn what_is_under_way_looks_at_a_bounded_number_of_keys() {
+    let rig = Rig::start(&["--max-txn-ops=1000"]);
+    let keys = 2_000;
+    fill(&rig, keys);
+    let all = Compare { key: "large/".into(), range_end: "large0".into(), ..Default::default() };
+    let txn = |conditions: u64| TxnRequest {
+        compare: vec![all.clone(); conditions as usize],
+        success: vec![put(1)],
+        failure: vec![put(1)],
+    };
+    let most = TXN_KEYS_TOGETHER_MAX / keys as u64;
+    // Nothing is committed from here on.
+    rig.cut_off(None);
+    let pending = |count| rig.wait_for("proposals", || rig.node().proposals_pending() == count);
+    let before = rig.node().proposals_pending();
+    let _first = rig.begin(TXN, None, &txn(most - 1));
+    pending(before + 1);
+    assert_eq!(refusal(&rig, &txn(2)), Error::TooManyRequests.message());
+    // Those that look at few keys go on.
+    let _second = rig.begin(TXN, None, &TxnRequest { success: vec![put(1)], ..Default::default() });
+    pending(before + 2);
+}
+
+#[test]
+fn urgent_requests_are_proposed_without_what_nobody_knows() {
+    let rig = Rig::start(&[]);
+    let padding = [&[0x7a, 0x80, 0x80, 0x40][..], &[7; 1 << 20]].concat();
+    let log_bytes = || rig.node().status.log_bytes();
+    let before = log_bytes();
+    for _ in 0..4 {
+        let grant = LeaseGrantRequest { ttl: 100, id: 1 };
+        let _: LeaseGrantResponse = rig.call("/etcdserverpb.Lease/LeaseGrant", None, &grant).expect("granted");
+        let revoke = [LeaseRevokeRequest { id: 1 }.encode_to_vec(), padding.clone()].concat();
+        let revoked = rig.begin_raw("/etcdserverpb.Lease/LeaseRevoke", None, revoke.into());
+        let _: LeaseRevokeResponse = revoked.take().expect("revoked");
+        let alarm = AlarmRequest { action: AlarmAction::Deactivate as i32, member_id: 1, alarm: 1 };
+        let alarm = [alarm.encode_to_vec(), padding.clone()].concat();
+        let _: AlarmResponse =
+            rig.begin_raw("/etcdserverpb.Maintenance/Alarm", None, alarm.into()).take().expect("nothing to do");
+    }
+    assert!(log_bytes() < before + (1 << 20), "{before}, then {}", log_bytes());
 }
 
 #[test]
