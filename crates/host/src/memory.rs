@@ -99,6 +99,16 @@ pub fn memory_limit_bytes() -> Option<u64> {
     machine.into_iter().chain(groups).filter(|bytes| *bytes > 0).min()
 }
 
+/// What clients may have a server hold of requests that are not whole, in bytes; and as much again of the headers of open streams.
+pub fn incomplete_bytes_max() -> u64 {
+    incomplete_bytes_of(memory_limit_bytes())
+}
+
+/// 256 MiB, or less where that would be much of the memory.
+fn incomplete_bytes_of(limit_bytes: Option<u64>) -> u64 {
+    limit_bytes.map_or(256 << 20, |limit| (limit / 16).clamp(16 << 20, 256 << 20))
+}
+
 /// The files with the limits of the control groups that `/proc/self/cgroup` names, and of those around them. In a container the path may be
 /// that outside of it, and only the outermost file is there.
 fn limit_files(own: &str) -> Vec<PathBuf> {
@@ -145,6 +155,12 @@ mod tests {
         );
         assert_eq!(files(""), [""; 0]);
         assert_eq!(files("nothing of the kind"), [""; 0]);
+    }
+
+    #[test]
+    fn requests_that_are_not_whole_take_a_small_part_of_the_memory() {
+        let of = [None, Some(24 << 30), Some(1 << 30), Some(1)].map(incomplete_bytes_of);
+        assert_eq!(of, [256 << 20, 256 << 20, 64 << 20, 16 << 20]);
     }
 
     /// One test for all that counts or sets, since each would find what the others take: the allocator gives nothing back of an arena while

@@ -19,6 +19,9 @@ pub struct Options {
     pub connections_max: u64,
     /// Replies and messages that may wait in all connections together, in bytes. Beyond it none that holds more than a little gets more.
     pub held_bytes_max: usize,
+    /// Incomplete requests of all connections together, in bytes, and as much again for the headers of open streams. Half of it is for one
+    /// host, a quarter for one connection.
+    pub gathered_bytes_max: usize,
     /// Streams one connection may have open.
     pub concurrent_streams_max: u32,
     /// Header list of one request, in bytes.
@@ -55,6 +58,7 @@ impl Default for Options {
             body_bytes_max: 2 * (limits::REQUEST_BYTES_MAX + limits::GRPC_OVERHEAD_BYTES),
             connections_max: u64::MAX,
             held_bytes_max: 256 << 20,
+            gathered_bytes_max: 256 << 20,
             concurrent_streams_max: limits::CONCURRENT_STREAMS_MAX,
             header_list_bytes_max: limits::HEADER_LIST_BYTES_MAX,
             rates: RateLimits::default(),

@@ -109,6 +109,12 @@ pub trait StreamHandler: Send {
     /// The waker was used, or there is room again after [`Outbound::has_room`] was false.
     fn ready(&mut self, out: &mut Outbound<'_>);
 
+    /// Whether it owes nothing, and answers the next message at once and shortly. Then it is given one although `out` has no room, if nothing
+    /// waits in that and others hold too much: what must be answered in time, such as a keep-alive, does not wait for them.
+    fn answers_in_a_crowd(&self) -> bool {
+        false
+    }
+
     /// Bytes of messages that are taken but still held, as of the last call of this handler. They count as if they were not taken.
     fn held_bytes(&self) -> usize {
         0

@@ -8,7 +8,6 @@ use api::Code;
 use super::connection::Http2;
 use super::frame::Reason;
 use super::stream::{Cause, Event, Look, Outcome, Role, Stream};
-use crate::runtime::gathering::{ALL_BYTES_MAX, CONNECTION_BYTES_MAX, HOST_BYTES_MAX};
 use crate::runtime::shared::Shared;
 use crate::runtime::signal::Signal;
 use crate::{Limit, Status};
@@ -150,8 +149,6 @@ pub(crate) fn too_many_heads() -> Status {
 }
 
 fn exceeds(what: &str) -> Status {
-    let text = format!(
-        "grpc: {what} exceed {CONNECTION_BYTES_MAX} bytes of this connection, {HOST_BYTES_MAX} of its host or {ALL_BYTES_MAX} of all"
-    );
+    let text = format!("grpc: {what} exceed the bytes that this connection, its host or all may have held");
     Status::new(Code::ResourceExhausted, text)
 }

@@ -180,7 +180,7 @@ impl Http2 {
             hungry: VecDeque::new(),
             held_bytes: 0,
             streamed_bytes: 0,
-            held: shared.held_bytes.part(),
+            held: shared.held_bytes.part_of(account.clone()),
             gathered: account.incomplete(),
             heads: account.heads(),
             greeted: false,
@@ -209,7 +209,7 @@ impl Http2 {
         if self.leaving.is_some() {
             return self.linger(&mut cx);
         }
-        let share = self.held.sum().share();
+        let share = self.held.share();
         self.sender.bound(share);
         let until = later(shared.now, TURN_TIME_MAX);
         self.work(shared, until);
@@ -307,7 +307,7 @@ impl Http2 {
         if self.streamed_bytes >= STREAMED_BYTES_MAX {
             0
         } else {
-            limits::STREAM_SEND_BYTES_MAX.min(self.held.sum().share().saturating_sub(self.streamed_bytes))
+            limits::STREAM_SEND_BYTES_MAX.min(self.held.share().saturating_sub(self.streamed_bytes))
         }
     }
 
@@ -320,7 +320,7 @@ impl Http2 {
     /// Whether new requests may be begun.
     pub(crate) fn can_begin(&self) -> bool {
         let held_bytes = self.held_bytes.saturating_add(self.unwritten_bytes).saturating_add(self.unsent_bytes);
-        held_bytes < HELD_BYTES_MAX.min(self.held.sum().share())
+        held_bytes < HELD_BYTES_MAX.min(self.held.share())
     }
 
     /// Whether nothing more should be read. A peer that takes nothing while it asks for more is not heard until it does; one that
@@ -345,7 +345,7 @@ impl Http2 {
         cx: &mut Context<'_>,
         until: Instant,
     ) -> Result<Read, Ending> {
-        let mut allowance = limits::TURN_BYTES_MAX.min(self.held.sum().share());
+        let mut allowance = limits::TURN_BYTES_MAX.min(self.held.share());
         loop {
             let is_choked = self.is_choked();
             if is_choked && !self.was_choked {

@@ -18,6 +18,7 @@ use crate::grpc::routes::Routes;
 use crate::later::later;
 use crate::runtime::byte_stream::ByteStream;
 use crate::runtime::deadline::Deadlines;
+use crate::runtime::gathering::Gathering;
 use crate::runtime::held::HeldBytes;
 use crate::runtime::mailbox::{Mail, Mailbox};
 use crate::runtime::shared::{ConnectionWaker, Shared};
@@ -55,6 +56,7 @@ impl Driver {
         let [shard] = stats.shards() else { unreachable!("there is one thread") };
         let mailbox = Arc::new(Mailbox::new());
         let held_bytes = HeldBytes::new(options.held_bytes_max);
+        let gathered_bytes_max = options.gathered_bytes_max;
         let shared = Shared {
             routes: Arc::new(Routes::new(service.methods())),
             service,
@@ -62,7 +64,7 @@ impl Driver {
             stats: shard.clone(),
             mailbox: mailbox.clone(),
             deadlines: Deadlines::default(),
-            gathering: Arc::default(),
+            gathering: Arc::new(Gathering::new(gathered_bytes_max)),
             held_bytes,
             input: Vec::new(),
             signals: Vec::new(),

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::connection::Http2;
 use super::stream::Stream;
-use crate::runtime::held::{HELD_BYTES_LEAST, HELD_BYTES_SHARE};
+use crate::runtime::held::HELD_BYTES_SHARE;
 use crate::runtime::shared::Shared;
 
 impl Stream {
@@ -29,19 +29,19 @@ impl Stream {
 
 impl Http2 {
     /// Whether a stream holds more than a little and has let nothing through for as long as a client may, while others wait for
-    /// memory that it may have; or all such streams together, while all connections hold so much that each has only the least.
+    /// memory that it may have; or all its streams together, while all connections hold twice as much as they should.
     pub(crate) fn hoards(&mut self, shared: &Shared) -> bool {
-        let is_overcrowded = self.held.sum().is_overcrowded();
-        let little = if is_overcrowded { HELD_BYTES_LEAST } else { HELD_BYTES_SHARE };
-        if self.held_bytes.saturating_add(self.streamed_bytes) <= little {
+        if self.held_bytes.saturating_add(self.streamed_bytes) <= HELD_BYTES_SHARE {
             return false;
         }
         // All are looked at, so that the time of each is known once it matters.
         let (now, most) = (shared.now, shared.options.write_timeout);
-        let hoarded = self.streams.iter_mut().map(|(_, stream)| stream.hoarded_bytes(now, most));
-        let (all, longest) = hoarded
-            .fold((0, 0), |(all, longest): (usize, usize), bytes| (all.saturating_add(bytes), longest.max(bytes)));
-        (is_overcrowded && all > HELD_BYTES_LEAST)
+        let (mut all, mut longest) = (0_usize, 0_usize);
+        for (_, stream) in &mut self.streams {
+            let hoarded = stream.hoarded_bytes(now, most);
+            (all, longest) = (all.saturating_add(hoarded), longest.max(hoarded));
+        }
+        (all > HELD_BYTES_SHARE && self.held.sum().is_overcrowded())
             || (longest > HELD_BYTES_SHARE && shared.service.is_short_of_memory(self.peer.address))
     }
 }

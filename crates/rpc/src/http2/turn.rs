@@ -64,15 +64,17 @@ impl Stream {
                 }
                 Progress::Idle | Progress::Window | Progress::Share => {}
             }
-            if let Role::Handler(handler) = &mut self.role
-                && handler.starved
-                && Outbound::new(&mut self.out).has_room()
+            let is_starved = matches!(&self.role, Role::Handler(handler) if handler.starved);
+            if is_starved
+                && self.takes_message()
+                && let Role::Handler(handler) = &mut self.role
             {
                 handler.starved = false;
-                self.drive(look, |handler, out| handler.ready(out));
+                if Outbound::new(&mut self.out).has_room() {
+                    self.drive(look, |handler, out| handler.ready(out));
+                }
                 continue;
             }
-            let is_starved = matches!(&self.role, Role::Handler(handler) if handler.starved);
             return match progress {
                 Progress::Share => Outcome::Parks,
                 _ if !whole => Outcome::Queues,
@@ -82,15 +84,19 @@ impl Stream {
         }
     }
 
+    /// Whether a handler, if there is one, may be given a message: there is room for the answer, or others leave none, but it is the only one
+    /// that is owed.
+    fn takes_message(&mut self) -> bool {
+        let Role::Handler(handler) = &mut self.role else { return true };
+        Outbound::new(&mut self.out).has_room()
+            || (self.out.left() == 0 && handler.handler.look(|handler| handler.answers_in_a_crowd()))
+    }
+
     /// Takes what the client has sent as far as it can be taken now. False if it is all there and waits for its turn.
     fn receive(&mut self, look: &mut Look<'_>) -> bool {
         loop {
-            // Nothing waits, and yet there is no room: others hold too much, or other streams of this connection. What it is asked is
-            // answered one by one: a lease must not end because of them.
-            let is_empty = self.out.left() == 0;
-            if let Role::Handler(handler) = &mut self.role
-                && !is_empty
-                && !Outbound::new(&mut self.out).has_room()
+            if !self.takes_message()
+                && let Role::Handler(handler) = &mut self.role
             {
                 handler.starved = true;
                 return true;

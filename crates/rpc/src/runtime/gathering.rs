@@ -9,12 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::{Address, Origin};
 
-/// What one connection may hold, in bytes, over all its streams.
-pub(crate) const CONNECTION_BYTES_MAX: usize = 64 << 20;
-/// The same for all connections of a host (an IPv4 address, an IPv6 /64).
-pub(crate) const HOST_BYTES_MAX: usize = 128 << 20;
-/// The same for all connections together.
-pub(crate) const ALL_BYTES_MAX: usize = 256 << 20;
+/// The part of what all connections may hold that those of one host may (an IPv4 address, an IPv6 /64), and that one connection may.
+const HOST_PART: usize = 2;
+const CONNECTION_PART: usize = 4;
 /// What a connection may always hold.
 pub(crate) const SHARE_BYTES: usize = 64 << 10;
 
@@ -25,19 +22,28 @@ struct Sums {
     incomplete: AtomicUsize,
     /// The headers of streams that have a handler: they last as long as the streams.
     heads: AtomicUsize,
+    /// What waits for clients, or for sockets (`held.rs`).
+    held: AtomicUsize,
 }
 
 /// The sums of one server.
 #[derive(Debug, Default)]
 pub(crate) struct Gathering {
+    /// What all connections may hold, in bytes.
+    max: usize,
     all: Arc<Sums>,
     hosts: Mutex<HashMap<Origin, Weak<Sums>>>,
 }
 
 impl Gathering {
+    /// For a server whose connections may together hold `max` bytes of each kind.
+    pub(crate) fn new(max: usize) -> Gathering {
+        Gathering { max, ..Gathering::default() }
+    }
+
     /// The bytes of all.
     pub(crate) fn bytes(&self) -> usize {
-        let Sums { incomplete, heads } = &*self.all;
+        let Sums { incomplete, heads, .. } = &*self.all;
         incomplete.load(Ordering::Relaxed).saturating_add(heads.load(Ordering::Relaxed))
     }
 
@@ -47,7 +53,7 @@ impl Gathering {
         // Nothing that holds it can panic half way.
         let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(host) = hosts.get(&origin).and_then(Weak::upgrade) {
-            return Account { host, all: self.all.clone() };
+            return Account { max: self.max, host, all: self.all.clone() };
         }
         // Those without connections go before the table grows, so it stays as long as twice the others at most.
         if hosts.len() == hosts.capacity() {
@@ -55,13 +61,14 @@ impl Gathering {
         }
         let host = Arc::new(Sums::default());
         hosts.insert(origin, Arc::downgrade(&host));
-        Account { host, all: self.all.clone() }
+        Account { max: self.max, host, all: self.all.clone() }
     }
 }
 
 /// The sums that one connection counts towards.
 #[derive(Clone, Debug)]
 pub(crate) struct Account {
+    max: usize,
     host: Arc<Sums>,
     all: Arc<Sums>,
 }
@@ -70,6 +77,11 @@ impl Account {
     /// For requests that are not whole.
     pub(crate) fn incomplete(&self) -> Share {
         Share { account: self.clone(), of: |sums| &sums.incomplete, bytes: 0, told_bytes: 0 }
+    }
+
+    /// What the connections of its host hold that waits to be sent.
+    pub(crate) fn held(&self) -> &AtomicUsize {
+        &self.host.held
     }
 
     /// For the headers of streams.
@@ -97,9 +109,10 @@ impl Share {
     /// What may be held beyond that.
     pub(crate) fn room(&self) -> usize {
         let left = |sums: &Sums, most: usize| most.saturating_sub((self.of)(sums).load(Ordering::Relaxed));
-        let shared = left(&self.account.all, ALL_BYTES_MAX).min(left(&self.account.host, HOST_BYTES_MAX));
+        let max = self.account.max;
+        let shared = left(&self.account.all, max).min(left(&self.account.host, max / HOST_PART));
         let own = |most: usize| most.saturating_sub(self.bytes);
-        own(CONNECTION_BYTES_MAX).min(shared.max(own(SHARE_BYTES)))
+        own(max / CONNECTION_PART).min(shared.max(own(SHARE_BYTES)))
     }
 
     /// Counts something that took `before` and takes `after` now.
@@ -134,6 +147,10 @@ impl Drop for Share {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const ALL_BYTES_MAX: usize = 256 << 20;
+    const HOST_BYTES_MAX: usize = ALL_BYTES_MAX / 2;
+    const CONNECTION_BYTES_MAX: usize = ALL_BYTES_MAX / 4;
     use std::net::SocketAddr;
 
     fn client(host: u8, port: u16) -> Address {
@@ -148,7 +165,7 @@ mod tests {
 
     #[test]
     fn no_host_takes_the_room_of_another() {
-        let gathering = Gathering::default();
+        let gathering = Gathering::new(ALL_BYTES_MAX);
         let of = |host, port| gathering.of(&client(host, port)).incomplete();
         let greedy: Vec<Share> = (0..4).map(|port| full(of(1, port))).collect();
         let held: Vec<usize> = greedy.iter().map(Share::bytes).collect();
@@ -168,7 +185,7 @@ mod tests {
 
     #[test]
     fn hosts_without_connections_are_forgotten() {
-        let gathering = Gathering::default();
+        let gathering = Gathering::new(ALL_BYTES_MAX);
         let kept = full(gathering.of(&client(0, 0)).heads());
         for index in 0..10_000_u32 {
             gathering.of(&Address::Tcp(SocketAddr::from((index.to_be_bytes(), 0))));

@@ -6,12 +6,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use api::limits;
 
+use super::gathering::Account;
+
 /// What a connection may hold while all together hold too much.
 pub(crate) const HELD_BYTES_SHARE: usize = 64 << 10;
 /// What a connection may always hold: so little that the limit on connections bounds it.
-pub(crate) const HELD_BYTES_LEAST: usize = TOLD_BYTES_MIN;
+const HELD_BYTES_LEAST: usize = TOLD_BYTES_MIN;
 /// What a stream of the gateway may: a connection may have thousands of them, which no sum of the connection has.
 pub(crate) const STREAM_BYTES_SHARE: usize = 4 << 10;
+
+/// The part of what is too much that a host may have before its connections hold hardly anything.
+const HOST_PART: usize = 4;
 
 /// Changes of what a connection holds that are told.
 const TOLD_BYTES_MIN: usize = 16 << 10;
@@ -59,17 +64,6 @@ impl HeldBytes {
         self.bytes() >= self.max.saturating_mul(2)
     }
 
-    /// Bytes below which a connection may add to what it holds: any number at first, less once all together hold too much, and hardly any
-    /// once so many connections have that share that they are as much again.
-    pub(crate) fn share(&self) -> usize {
-        let bytes = self.bytes();
-        match () {
-            () if bytes < self.max => usize::MAX,
-            () if !self.is_overcrowded() => HELD_BYTES_SHARE,
-            () => HELD_BYTES_LEAST,
-        }
-    }
-
     /// Bytes below which a stream may have more queued that belongs to no connection's sum.
     pub(crate) fn stream_room(&self) -> usize {
         if self.is_crowded() { STREAM_BYTES_SHARE } else { limits::STREAM_SEND_BYTES_MAX }
@@ -77,7 +71,12 @@ impl HeldBytes {
 
     /// A holder of it, which holds nothing yet.
     pub(crate) fn part(&self) -> HeldPart {
-        HeldPart { of: self.clone(), told_bytes: 0 }
+        HeldPart { of: self.clone(), account: None, told_bytes: 0 }
+    }
+
+    /// The same for a connection.
+    pub(crate) fn part_of(&self, account: Account) -> HeldPart {
+        HeldPart { of: self.clone(), account: Some(account), told_bytes: 0 }
     }
 }
 
@@ -85,6 +84,8 @@ impl HeldBytes {
 #[derive(Debug)]
 pub(crate) struct HeldPart {
     of: HeldBytes,
+    /// That of its connection: the host is known by it.
+    account: Option<Account>,
     told_bytes: usize,
 }
 
@@ -93,12 +94,27 @@ impl HeldPart {
         &self.of
     }
 
+    /// Bytes below which the connection may add to what it holds: any number at first, less once all together hold too much. Once so many
+    /// connections have that share that they are as much again, hardly any for those of a host that has much of it.
+    pub(crate) fn share(&self) -> usize {
+        let of_host = || self.account.as_ref().map_or(0, |account| account.held().load(Ordering::Relaxed));
+        match () {
+            () if !self.of.is_crowded() => usize::MAX,
+            () if !self.of.is_overcrowded() || of_host() < self.of.max / HOST_PART => HELD_BYTES_SHARE,
+            () => HELD_BYTES_LEAST,
+        }
+    }
+
     /// Notes what is held now. Small changes are added to the sum together.
     pub(crate) fn tell(&mut self, held: usize) {
         let before = self.told_bytes;
         if held.abs_diff(before) >= TOLD_BYTES_MIN || (held == 0 && before != 0) {
             self.told_bytes = held;
-            self.of.of_all.fetch_add(held.wrapping_sub(before), Ordering::Relaxed);
+            let more = held.wrapping_sub(before);
+            self.of.of_all.fetch_add(more, Ordering::Relaxed);
+            if let Some(account) = &self.account {
+                account.held().fetch_add(more, Ordering::Relaxed);
+            }
         }
     }
 }

@@ -60,7 +60,7 @@ impl Server {
         let routes = Arc::new(Routes::new(service.methods()));
         let options = Arc::new(options);
         let stats = Arc::new(Stats::new(&options, service.methods().len()));
-        let gathering = Arc::<Gathering>::default();
+        let gathering = Arc::new(Gathering::new(options.gathered_bytes_max));
         let held_bytes = HeldBytes::new(options.held_bytes_max);
         // From here on dropping the server stops the threads that run.
         let held = Held { gathering: gathering.clone(), queued: held_bytes.clone() };

@@ -212,6 +212,10 @@ impl StreamHandler for Handler {
         }
     }
 
+    fn answers_in_a_crowd(&self) -> bool {
+        self.path == "/test.Echo/Chat"
+    }
+
     fn held_bytes(&self) -> usize {
         self.held
     }
