@@ -159,6 +159,7 @@ fn serve(settings: &Settings) -> Result<(), StartError> {
         // What waits in connections, where no claim may be for it.
         held_bytes_max: usize::try_from(settings.held_bytes_max / 2).unwrap_or(usize::MAX),
         connections_max: host::connections_max(),
+        gathered_bytes_max: usize::try_from(host::incomplete_bytes_max()).unwrap_or(usize::MAX),
         ping_interval_min: settings.keepalive.0,
         keepalive_interval: settings.keepalive.1,
         keepalive_timeout: settings.keepalive.2,

@@ -112,7 +112,9 @@ impl StreamHandler for KeepingAlive {
 
     fn ready(&mut self, out: &mut Outbound<'_>) {
         let mut state = self.mailbox.state.lock();
-        while out.has_room() {
+        // One may have been asked for where there was no room.
+        let mut owes_one = state.asked == 1;
+        while out.has_room() || std::mem::take(&mut owes_one) {
             let Some(answer) = state.answers.pop_front() else {
                 if let Some(status) = state.end.take() {
                     out.finish(status);
@@ -128,6 +130,10 @@ impl StreamHandler for KeepingAlive {
             // Less is always granted.
             self.claim.resize(held);
         }
+    }
+
+    fn answers_in_a_crowd(&self) -> bool {
+        self.mailbox.state.lock().asked == 0
     }
 
     fn held_bytes(&self) -> usize {

@@ -317,9 +317,13 @@ const OWN: &[Flag] = &[
     unsigned(
         "max-watches",
         "1000000",
-        "watches of all clients; each kilobyte of a watched key counts as one more (where nothing is set, no more than one for 16 KiB of memory)",
+        "watches of all clients; each kilobyte of a watched key counts as one more (where it is not set, no more than one for 16 KiB of memory)",
     ),
-    unsigned("max-watches-per-connection", "250000", "watches of one client connection, counted in the same way"),
+    unsigned(
+        "max-watches-per-connection",
+        "250000",
+        "watches of one client connection, counted in the same way (where neither is set, no more than a quarter of all)",
+    ),
     unsigned(
         "client-share",
         "0",

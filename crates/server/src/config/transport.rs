@@ -44,6 +44,10 @@ pub struct Transport {
 }
 
 pub(super) fn read(values: &Values) -> Result<Transport, ConfigError> {
+    let watches_max = match values.number("max-watches", 1, i64::MAX)? as u64 {
+        watches if values.is_given("max-watches") => watches,
+        watches => watches_default(watches, host::memory_limit_bytes()),
+    };
     let timeout = |flag: &str| values.period(flag).map(|period| period.max(TIMEOUT_MIN));
     Ok(Transport {
         connections_max: match values.number("max-client-connections", 0, i64::MAX)? {
@@ -54,11 +58,12 @@ pub(super) fn read(values: &Values) -> Result<Transport, ConfigError> {
             bytes if values.is_given("max-held-bytes") => bytes,
             bytes => held_bytes_default(bytes, host::memory_limit_bytes()),
         },
-        watches_max: match values.number("max-watches", 1, i64::MAX)? as u64 {
-            watches if values.is_given("max-watches") => watches,
-            watches => watches_default(watches, host::memory_limit_bytes()),
+        watches_max,
+        connection_watches_max: match values.number("max-watches-per-connection", 1, i64::MAX)? as u64 {
+            watches if values.is_given("max-watches-per-connection") || values.is_given("max-watches") => watches,
+            // Nobody shall have all where there are few.
+            watches => watches.min(watches_max / 4),
         },
-        connection_watches_max: values.number("max-watches-per-connection", 1, i64::MAX)? as u64,
         client_share: values.number("client-share", 0, 100)? as u64,
         header_bytes_max: values.number("max-header-bytes", HEADER_BYTES_MIN, 16 << 20)? as u32,
         handshake_timeout: timeout("client-handshake-timeout")?,
@@ -147,7 +152,7 @@ mod tests {
         assert_eq!(transport.watches_max, watches_default(api::limits::WATCHES_MAX, host::memory_limit_bytes()));
         let by_memory = [None, Some(1 << 40), Some(8 << 30), Some(1)].map(|limit| watches_default(1_000_000, limit));
         assert_eq!(by_memory, [1_000_000, 1_000_000, 524_288, WATCHES_MIN]);
-        assert_eq!(transport.connection_watches_max, api::limits::CONNECTION_WATCHES_MAX);
+        assert_eq!(transport.connection_watches_max, transport.watches_max / 4);
         let given = config(&["--client-rate-limits=resets=7, tiny_data=9", "--client-body-timeout=1ms"]);
         let given = given.expect("valid").transport;
         assert_eq!((given.rates.resets, given.rates.tiny_data, given.rates.idle_frames), (7, 9, 20_000));

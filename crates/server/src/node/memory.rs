@@ -21,14 +21,12 @@ const BACK_SHARE: u64 = 32;
 /// What a connection and a watch may take: they have limits of their own.
 const CONNECTION_BYTES: u64 = 64 << 10;
 const WATCH_BYTES: u64 = 1 << 10;
-/// Bytes of requests that are not whole, as the transport bounds them.
-const INCOMPLETE_BYTES_MAX: u64 = 256 << 20;
 
 /// Runs until the member stops.
 pub(crate) fn run(node: &Arc<Node>, stats: &rpc::Stats, held: &rpc::Held) {
     let mut watch = Watch::new(node.metrics.memory.budget_bytes.load(Ordering::Relaxed));
     // No more of clients than the default budget leaves them.
-    let clients_max = node.config.transport.held_bytes_max.saturating_add(INCOMPLETE_BYTES_MAX);
+    let clients_max = node.config.transport.held_bytes_max.saturating_add(host::incomplete_bytes_max());
     // It comes and goes and is bounded: nobody may stop the writes of a cluster by holding answers.
     let excused = || {
         let answers = node.budget.usage().iter().map(|pool| pool.held_bytes).fold(held.bytes(), u64::saturating_add);
@@ -115,12 +113,12 @@ impl Watch {
 }
 
 /// The budget that the flag means. 0 stands for nine tenths of what the system allows, without what clients may hold, of which `held_bytes_max`
-/// are answers; and at least for half of it.
-pub(super) fn budget(flag_bytes: u64, limit_bytes: Option<u64>, held_bytes_max: u64) -> u64 {
+/// are answers and `incomplete_bytes_max` requests; and at least for half of it.
+pub(super) fn budget(flag_bytes: u64, limit_bytes: Option<u64>, held_bytes_max: u64, incomplete_bytes_max: u64) -> u64 {
     match (flag_bytes, limit_bytes) {
         (0, None) => u64::MAX,
         (0, Some(limit)) => {
-            let clients = held_bytes_max.saturating_add(INCOMPLETE_BYTES_MAX);
+            let clients = held_bytes_max.saturating_add(incomplete_bytes_max);
             limit.saturating_sub(limit / 10).saturating_sub(clients).max(limit / 2)
         }
         (bytes, _) => bytes,
@@ -182,9 +180,9 @@ mod tests {
 
     #[test]
     fn without_a_flag_the_system_decides() {
-        assert_eq!(budget(0, Some(10 << 30), 512 << 20), (9 << 30) - (768 << 20));
-        assert_eq!(budget(0, Some(1 << 30), 512 << 20), 512 << 20);
-        assert_eq!(budget(0, None, 1), u64::MAX);
-        assert_eq!(budget(5000, Some(1000), 1), 5000);
+        assert_eq!(budget(0, Some(10 << 30), 512 << 20, 256 << 20), (9 << 30) - (768 << 20));
+        assert_eq!(budget(0, Some(1 << 30), 512 << 20, 64 << 20), 512 << 20);
+        assert_eq!(budget(0, None, 1, 1), u64::MAX);
+        assert_eq!(budget(5000, Some(1000), 1, 1), 5000);
     }
 }

@@ -389,7 +389,8 @@ pub(crate) fn start_on(
     });
     node.status.set_applied(opened.applied.index);
     let room = node.config.transport.held_bytes_max;
-    let memory_budget = memory::budget(node.config.memory_budget_bytes, host::memory_limit_bytes(), room);
+    let (flag, incomplete) = (node.config.memory_budget_bytes, host::incomplete_bytes_max());
+    let memory_budget = memory::budget(flag, host::memory_limit_bytes(), room, incomplete);
     node.metrics.memory.budget_bytes.store(memory_budget, Ordering::Relaxed);
     // The metrics that are served from now on have what is free.
     node.store.look_at_disk();

@@ -141,6 +141,10 @@ impl StreamHandler for Audited {
         self.stream.code = out.end_code();
     }
 
+    fn answers_in_a_crowd(&self) -> bool {
+        self.inner.answers_in_a_crowd()
+    }
+
     fn held_bytes(&self) -> usize {
         self.inner.held_bytes()
     }

@@ -318,7 +318,7 @@ pub(super) fn delete_range(
                 return Err(Error::TxnAnswerTooLarge);
             }
             let range = KeyRange::new(&request.key, &request.range_end);
-            let looks = node.store.claim_looks(node.store.delete_looks(range))?;
+            let looks = node.store.claim_looks(node.store.delete_share(range))?;
             let headroom = node.claim_headroom(node.store.delete_cost_bytes(range))?;
             Ok(Claims { headroom: Some(headroom), looks, ..Claims::default() })
         };
@@ -357,7 +357,8 @@ fn write_txn(node: &Arc<Node>, call: Call, txn: Permitted<Keys, TimedTxn>, respo
     let is_heavy = sorts || keys > limits::INLINE_SORT_KEYS_MAX as u64 || node.store.is_heavy_write_txn(&txn.request);
     let within = Within::of(call, txn.author(), RaftRequest::Txn);
     weigh(is_heavy, within, node, responder, move |within, node, responder| {
-        if sorts && keys.saturating_add(node.store.txn_sort_keys(&txn.request)) > limits::TXN_KEYS_MAX {
+        let sorted = if sorts { node.store.txn_sort_keys(&txn.request) } else { 0 };
+        if keys.saturating_add(sorted) > limits::TXN_KEYS_MAX {
             return refuse(responder, Error::TxnTooManyKeys);
         }
         let bytes = node.store.txn_answer_bytes(&txn.request);
@@ -367,7 +368,7 @@ fn write_txn(node: &Arc<Node>, call: Call, txn: Permitted<Keys, TimedTxn>, respo
                 return refuse(responder, Error::TxnAnswerTooLarge);
             }
             let kept = move |node: &Arc<Node>| {
-                let looks = node.store.claim_looks(keys)?;
+                let looks = node.store.claim_looks(node.store.txn_share(&txn.request).saturating_add(sorted))?;
                 let space = node.claim_space(store::txn_cost(&txn.request))?;
                 let headroom = node.claim_headroom(node.store.txn_delete_cost_bytes(&txn.request))?;
                 Ok(Claims { headroom: Some(headroom), space, looks })

@@ -48,4 +48,8 @@ impl StreamHandler for NeedsLeader {
     fn ready(&mut self, out: &mut Outbound<'_>) {
         self.run(out, |inner, out| inner.ready(out));
     }
+
+    fn answers_in_a_crowd(&self) -> bool {
+        self.inner.answers_in_a_crowd()
+    }
 }

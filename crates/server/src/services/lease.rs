@@ -277,4 +277,8 @@ impl StreamHandler for KeepAlive {
             out.finish(status);
         }
     }
+
+    fn answers_in_a_crowd(&self) -> bool {
+        self.asked.is_empty() && self.waiting.is_empty()
+    }
 }

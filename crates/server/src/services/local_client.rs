@@ -168,9 +168,10 @@ impl LocalClient {
                 if (write.looks)(node, &request) > TXN_KEYS_MAX {
                     return Err(Error::TxnTooManyKeys);
                 }
+                let looks = node.store.claim_looks((write.looks)(node, &request))?;
                 let space = node.claim_space((write.adds)(&request))?;
                 let room = node.claim_headroom((write.deletes)(node, &request))?;
-                Ok((request.into_parts(), space, room))
+                Ok((request.into_parts(), (looks, space), room))
             };
             let ((request, author), space, room) = match decided.and_then(claimed) {
                 Ok(claimed) => claimed,

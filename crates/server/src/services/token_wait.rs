@@ -97,4 +97,8 @@ impl StreamHandler for Arriving {
             self.inner.ready(out);
         }
     }
+
+    fn answers_in_a_crowd(&self) -> bool {
+        self.held.is_empty() && self.inner.answers_in_a_crowd()
+    }
 }

@@ -29,6 +29,10 @@ impl StreamHandler for Traced {
         self.inner.ready(out);
     }
 
+    fn answers_in_a_crowd(&self) -> bool {
+        self.inner.answers_in_a_crowd()
+    }
+
     fn held_bytes(&self) -> usize {
         self.inner.held_bytes()
     }

@@ -13,10 +13,12 @@ use api::KeyRange;
 use api::etcdserverpb::range_request::SortOrder;
 use api::etcdserverpb::request_op::Request;
 use api::etcdserverpb::{PutRequest, RangeRequest, RequestOp, TxnRequest};
-use api::limits::{INLINE_SORT_KEYS_MAX, TXN_ANSWER_BYTES_MAX};
+use api::limits::{INLINE_SORT_KEYS_MAX, TXN_ANSWER_BYTES_MAX, TXN_KEYS_TOGETHER_MAX};
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 
+/// Keys that a request deletes and that count among those that requests under way look at: so that some may be of any length at a time.
+const DELETED_KEYS_MAX: u64 = TXN_KEYS_TOGETHER_MAX / 8;
 /// Pairs of a range that are looked at however many were before it.
 const SAMPLE_KEYS_MIN: u64 = 64;
 
@@ -35,13 +37,23 @@ impl Store {
     /// Keys that applying a transaction looks at, in the dearer of its branches. The live keys that it deletes
     /// itself are left out once: a deletion of any length is allowed.
     pub fn txn_keys(&self, request: &TxnRequest) -> u64 {
+        self.txn_looks(request, 0)
+    }
+
+    /// What a transaction counts for among those under way, of which another may delete the same keys before it.
+    pub fn txn_share(&self, request: &TxnRequest) -> u64 {
+        self.txn_looks(request, DELETED_KEYS_MAX)
+    }
+
+    /// Of the live keys that it deletes itself no more than `deleted_max` count.
+    fn txn_looks(&self, request: &TxnRequest, deleted_max: u64) -> u64 {
         let branch = |ops: &[RequestOp]| {
             let own = OwnPuts::of(ops);
             let deleted = ops.iter().filter_map(|op| match &op.request {
                 Some(Request::RequestDeleteRange(delete)) => Some(KeyRange::new(&delete.key, &delete.range_end)),
                 _ => None,
             });
-            let once = self.live_keys(&merged(deleted.collect()));
+            let once = self.live_keys(&merged(deleted.collect())).saturating_sub(deleted_max);
             self.branch_keys(ops, &own, has_span_deleted(ops)).saturating_sub(once)
         };
         self.condition_keys(request).saturating_add(branch(&request.success).max(branch(&request.failure)))
@@ -88,10 +100,11 @@ impl Store {
         index.saturating_add(own.count(range))
     }
 
-    /// Keys that applying a deletion looks at, without the live ones that it deletes.
-    pub fn delete_looks(&self, range: KeyRange<'_>) -> u64 {
+    /// The same for a deletion.
+    pub fn delete_share(&self, range: KeyRange<'_>) -> u64 {
         let index = read(&self.index);
-        index.count_keys(range).saturating_sub(index.count_live(range))
+        let (keys, live) = (index.count_keys(range), index.count_live(range));
+        keys.saturating_sub(live.saturating_sub(DELETED_KEYS_MAX))
     }
 
     /// Keys that a walk over a range looks at, live or not.

@@ -133,8 +133,8 @@ fn a_transaction_that_looks_at_too_many_keys_is_not_proposed() {
 
 #[test]
 fn what_is_under_way_looks_at_a_bounded_number_of_keys() {
-    let rig = Rig::start(&["--max-txn-ops=1000"]);
-    let keys = 2_000;
+    let rig = Rig::start(&["--max-txn-ops=5000"]);
+    let keys = 2_010;
     fill(&rig, keys);
     let all = Compare { key: "large/".into(), range_end: "large0".into(), ..Default::default() };
     let txn = |conditions: u64| TxnRequest {
@@ -147,7 +147,7 @@ fn what_is_under_way_looks_at_a_bounded_number_of_keys() {
     rig.cut_off(None);
     let pending = |count| rig.wait_for("proposals", || rig.node().proposals_pending() == count);
     let before = rig.node().proposals_pending();
-    let _first = rig.begin(TXN, None, &txn(most - 1));
+    let _first = rig.begin(TXN, None, &txn(most));
     pending(before + 1);
     assert_eq!(refusal(&rig, &txn(2)), Error::TooManyRequests.message());
     // Those that look at few keys go on.
