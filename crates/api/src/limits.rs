@@ -19,7 +19,7 @@ pub const TXN_ANSWER_BYTES_MAX: usize = 512 << 20;
 /// else.
 pub const TXN_KEYS_MAX: u64 = 10_000_000;
 /// The same for all requests under way from one member, unless there is one alone: thousands may be.
-pub const TXN_KEYS_TOGETHER_MAX: u64 = TXN_KEYS_MAX;
+pub const TXN_KEYS_TOGETHER_MAX: u64 = 2 * TXN_KEYS_MAX;
 /// Requests that look at no more keys than this do not count among those.
 pub const TXN_KEYS_FREE: u64 = 1_000;
 /// Peer URLs that a request may give a member: every member compares them with those of all others before it applies anything else.

@@ -106,7 +106,7 @@ pub fn incomplete_bytes_max() -> u64 {
 
 /// 256 MiB, or less where that would be much of the memory.
 fn incomplete_bytes_of(limit_bytes: Option<u64>) -> u64 {
-    limit_bytes.map_or(256 << 20, |limit| (limit / 16).clamp(16 << 20, 256 << 20))
+    limit_bytes.map_or(256 << 20, |limit| (limit / 8).clamp(32 << 20, 256 << 20))
 }
 
 /// The files with the limits of the control groups that `/proc/self/cgroup` names, and of those around them. In a container the path may be
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn requests_that_are_not_whole_take_a_small_part_of_the_memory() {
         let of = [None, Some(24 << 30), Some(1 << 30), Some(1)].map(incomplete_bytes_of);
-        assert_eq!(of, [256 << 20, 256 << 20, 64 << 20, 16 << 20]);
+        assert_eq!(of, [256 << 20, 256 << 20, 128 << 20, 32 << 20]);
     }
 
     /// One test for all that counts or sets, since each would find what the others take: the allocator gives nothing back of an arena while

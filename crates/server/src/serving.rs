@@ -23,7 +23,7 @@ pub(crate) fn transport_options(config: &Config) -> rpc::Options {
         message_bytes_max: config.max_request_bytes + api::limits::GRPC_OVERHEAD_BYTES,
         connections_max: bounds.connections_max.unwrap_or_else(system::connections_max),
         held_bytes_max: usize::try_from(bounds.held_bytes_max / 2).unwrap_or(usize::MAX),
-        gathered_bytes_max: usize::try_from(host::incomplete_bytes_max()).unwrap_or(usize::MAX),
+        gathered_bytes_max: usize::try_from(config.incomplete_bytes_max()).unwrap_or(usize::MAX),
         // Base64 makes bytes a third longer.
         body_bytes_max: 2 * (config.max_request_bytes + api::limits::GRPC_OVERHEAD_BYTES),
         concurrent_streams_max: config.max_concurrent_streams,

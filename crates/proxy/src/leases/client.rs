@@ -112,17 +112,13 @@ impl StreamHandler for KeepingAlive {
 
     fn ready(&mut self, out: &mut Outbound<'_>) {
         let mut state = self.mailbox.state.lock();
-        // One may have been asked for where there was no room.
-        let mut owes_one = state.asked == 1;
-        while out.has_room() || std::mem::take(&mut owes_one) {
-            let Some(answer) = state.answers.pop_front() else {
-                if let Some(status) = state.end.take() {
-                    out.finish(status);
-                }
-                break;
-            };
+        // However little room there is: nothing more is asked for where there is none, and leases would end.
+        while let Some(answer) = state.answers.pop_front() {
             state.asked = state.asked.saturating_sub(1);
             out.send(answer);
+        }
+        if let Some(status) = state.end.take() {
+            out.finish(status);
         }
         drop(state);
         let held = self.held_bytes() as u64;

@@ -65,6 +65,11 @@ impl Decoder {
         header(&self.gathered, self.bytes_max).ok().flatten().map(|(len, _)| len)
     }
 
+    /// Whether there is a complete message.
+    pub(crate) fn has_message(&self) -> bool {
+        self.next_len().is_some_and(|len| self.gathered.len() >= PREFIX_BYTES.saturating_add(len))
+    }
+
     /// The next complete message. An error ends the stream.
     pub(crate) fn next(&mut self) -> Result<Option<Bytes>, Status> {
         if self.is_raw {

@@ -31,7 +31,8 @@ impl Http2 {
     /// Whether a stream holds more than a little and has let nothing through for as long as a client may, while others wait for
     /// memory that it may have; or all its streams together, while all connections hold twice as much as they should.
     pub(crate) fn hoards(&mut self, shared: &Shared) -> bool {
-        if self.held_bytes.saturating_add(self.streamed_bytes) <= HELD_BYTES_SHARE {
+        let share = self.held.share().min(HELD_BYTES_SHARE);
+        if self.held_bytes.saturating_add(self.streamed_bytes) <= share {
             return false;
         }
         // All are looked at, so that the time of each is known once it matters.
@@ -41,7 +42,7 @@ impl Http2 {
             let hoarded = stream.hoarded_bytes(now, most);
             (all, longest) = (all.saturating_add(hoarded), longest.max(hoarded));
         }
-        (all > HELD_BYTES_SHARE && self.held.sum().is_overcrowded())
+        (all > share && self.held.sum().is_overcrowded())
             || (longest > HELD_BYTES_SHARE && shared.service.is_short_of_memory(self.peer.address))
     }
 }

@@ -66,13 +66,14 @@ impl Stream {
             }
             let is_starved = matches!(&self.role, Role::Handler(handler) if handler.starved);
             if is_starved
-                && self.takes_message()
                 && let Role::Handler(handler) = &mut self.role
+                && Outbound::new(&mut self.out).has_room()
             {
                 handler.starved = false;
-                if Outbound::new(&mut self.out).has_room() {
-                    self.drive(look, |handler, out| handler.ready(out));
-                }
+                self.drive(look, |handler, out| handler.ready(out));
+                continue;
+            }
+            if is_starved && self.input.decoder.has_message() && self.takes_message() {
                 continue;
             }
             return match progress {

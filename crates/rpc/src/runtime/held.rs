@@ -95,12 +95,15 @@ impl HeldPart {
     }
 
     /// Bytes below which the connection may add to what it holds: any number at first, less once all together hold too much. Once so many
-    /// connections have that share that they are as much again, hardly any for those of a host that has much of it.
+    /// connections have that share that they are as much again, hardly any for those of a host that has much of it, and for all once that is twice as much again.
     pub(crate) fn share(&self) -> usize {
+        // Hosts may be without number.
+        let is_far_beyond = || self.of.bytes() >= self.of.max.saturating_mul(4);
         let of_host = || self.account.as_ref().map_or(0, |account| account.held().load(Ordering::Relaxed));
         match () {
             () if !self.of.is_crowded() => usize::MAX,
-            () if !self.of.is_overcrowded() || of_host() < self.of.max / HOST_PART => HELD_BYTES_SHARE,
+            () if !self.of.is_overcrowded() => HELD_BYTES_SHARE,
+            () if of_host() < self.of.max / HOST_PART && !is_far_beyond() => HELD_BYTES_SHARE,
             () => HELD_BYTES_LEAST,
         }
     }

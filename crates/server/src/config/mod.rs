@@ -273,6 +273,11 @@ impl Config {
         addresses.into_iter().find(|ip| !ip.is_loopback() && !ip.is_unspecified())
     }
 
+    /// What clients may have held of requests that are not whole: some of the longest in any case.
+    pub(crate) fn incomplete_bytes_max(&self) -> u64 {
+        host::incomplete_bytes_max().max(16 * self.max_request_bytes as u64)
+    }
+
     /// How long a request may wait for consensus.
     pub fn request_timeout(&self) -> Duration {
         Duration::from_secs(5) + 2 * self.election_timeout

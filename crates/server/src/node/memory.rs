@@ -26,7 +26,7 @@ const WATCH_BYTES: u64 = 1 << 10;
 pub(crate) fn run(node: &Arc<Node>, stats: &rpc::Stats, held: &rpc::Held) {
     let mut watch = Watch::new(node.metrics.memory.budget_bytes.load(Ordering::Relaxed));
     // No more of clients than the default budget leaves them.
-    let clients_max = node.config.transport.held_bytes_max.saturating_add(host::incomplete_bytes_max());
+    let clients_max = node.config.transport.held_bytes_max.saturating_add(node.config.incomplete_bytes_max());
     // It comes and goes and is bounded: nobody may stop the writes of a cluster by holding answers.
     let excused = || {
         let answers = node.budget.usage().iter().map(|pool| pool.held_bytes).fold(held.bytes(), u64::saturating_add);

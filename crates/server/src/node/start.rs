@@ -389,7 +389,7 @@ pub(crate) fn start_on(
     });
     node.status.set_applied(opened.applied.index);
     let room = node.config.transport.held_bytes_max;
-    let (flag, incomplete) = (node.config.memory_budget_bytes, host::incomplete_bytes_max());
+    let (flag, incomplete) = (node.config.memory_budget_bytes, node.config.incomplete_bytes_max());
     let memory_budget = memory::budget(flag, host::memory_limit_bytes(), room, incomplete);
     node.metrics.memory.budget_bytes.store(memory_budget, Ordering::Relaxed);
     // The metrics that are served from now on have what is free.

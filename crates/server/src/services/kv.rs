@@ -368,7 +368,9 @@ fn write_txn(node: &Arc<Node>, call: Call, txn: Permitted<Keys, TimedTxn>, respo
                 return refuse(responder, Error::TxnAnswerTooLarge);
             }
             let kept = move |node: &Arc<Node>| {
-                let looks = node.store.claim_looks(node.store.txn_share(&txn.request).saturating_add(sorted))?;
+                // A transaction of few keys counts for nothing, unless it deletes many.
+                let looks = node.store.txn_share(&txn.request, keys);
+                let looks = node.store.claim_looks(looks.saturating_add(sorted))?;
                 let space = node.claim_space(store::txn_cost(&txn.request))?;
                 let headroom = node.claim_headroom(node.store.txn_delete_cost_bytes(&txn.request))?;
                 Ok(Claims { headroom: Some(headroom), space, looks })

@@ -165,10 +165,11 @@ impl LocalClient {
         asking.admit(&node, request, move |node, decided| {
             let claimed = |request: Permitted<Parts, R>| {
                 // Every member would look at all of them before it applies anything else.
-                if (write.looks)(node, &request) > TXN_KEYS_MAX {
+                let keys = (write.looks)(node, &request);
+                if keys > TXN_KEYS_MAX {
                     return Err(Error::TxnTooManyKeys);
                 }
-                let looks = node.store.claim_looks((write.looks)(node, &request))?;
+                let looks = node.store.claim_looks(keys)?;
                 let space = node.claim_space((write.adds)(&request))?;
                 let room = node.claim_headroom((write.deletes)(node, &request))?;
                 Ok((request.into_parts(), (looks, space), room))

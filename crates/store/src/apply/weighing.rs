@@ -40,9 +40,11 @@ impl Store {
         self.txn_looks(request, 0)
     }
 
-    /// What a transaction counts for among those under way, of which another may delete the same keys before it.
-    pub fn txn_share(&self, request: &TxnRequest) -> u64 {
-        self.txn_looks(request, DELETED_KEYS_MAX)
+    /// What a transaction counts for among those under way, of which another may delete the same keys before it. `keys` is what
+    /// [`Store::txn_keys`] said of it.
+    pub fn txn_share(&self, request: &TxnRequest, keys: u64) -> u64 {
+        let deletes = has_span_deleted(&request.success) || has_span_deleted(&request.failure);
+        if deletes { self.txn_looks(request, DELETED_KEYS_MAX) } else { keys }
     }
 
     /// Of the live keys that it deletes itself no more than `deleted_max` count.
