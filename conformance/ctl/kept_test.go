@@ -60,9 +60,10 @@ func begin(t *testing.T, args ...string) *output {
 func TestLockIsKept(t *testing.T) {
 	for _, kind := range []harness.Kind{harness.Etcd, harness.Cairn} {
 		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
 			server := harness.Start(t, kind)
 			done := filepath.Join(t.TempDir(), "done")
-			first := begin(t, "--endpoints="+server.Endpoint(), "lock", "--ttl=2", "mutex", "--", "sh", "-c", "echo begun; sleep 8; touch "+done)
+			first := begin(t, "--endpoints="+server.Endpoint(), "lock", "--ttl=5", "mutex", "--", "sh", "-c", "echo begun; sleep 16; touch "+done)
 			first.await(t, "begun")
 			second := harness.Command{Path: ours(t), Args: []string{
 				"--endpoints=" + server.Endpoint(), "lock", "mutex", "--", "test", "-e", done,

@@ -57,7 +57,7 @@ func TestKeepAliveStream(t *testing.T) {
 func TestLeaseExpiry(t *testing.T) {
 	both := startSides(t)
 	p := openWatches(both)
-	both.sameMessage("/etcdserverpb.Lease/LeaseGrant", &pb.LeaseGrantRequest{ID: 5, TTL: 1})
+	both.sameMessage("/etcdserverpb.Lease/LeaseGrant", &pb.LeaseGrantRequest{ID: 5, TTL: 8})
 	for _, key := range []string{"b", "c", "a"} {
 		both.sameMessage("/etcdserverpb.KV/Put", &pb.PutRequest{Key: []byte(key), Lease: 5})
 	}

@@ -505,7 +505,7 @@ mod tests {
         let mut second = Box::pin(read(&reads, token("x"), &request, &member));
         assert!(futures_now(&mut second).await.is_none());
         assert_eq!(asked(), 2);
-        *reads.ahead.lock() = Duration::from_millis(2_900);
+        *reads.ahead.lock() = Duration::from_millis(2_500);
         let mut third = Box::pin(read(&reads, token("x"), &request, &member));
         assert!(futures_now(&mut third).await.is_none());
         assert_eq!(asked(), 2, "it joins the second");
@@ -513,7 +513,7 @@ mod tests {
         assert_eq!((first.await, second.await, third.await), ("0".into(), "1".into(), "1".into()));
         // It counts from the question how old an answer is.
         assert_eq!(read(&reads, token("x"), &request, &member).await, "1");
-        *reads.ahead.lock() = Duration::from_millis(3_100);
+        *reads.ahead.lock() = Duration::from_millis(3_500);
         member.gate.add_permits(1);
         assert_eq!(read(&reads, token("x"), &request, &member).await, "2");
     }

@@ -73,7 +73,7 @@ mod tests {
     #[tokio::test]
     async fn commands_that_hang_are_reported() {
         let screen = Screen::new(Duration::from_millis(100));
-        let late = run(&screen, "start", "sleep 0.5", &host(Way::InPlace, Kind::Cairn)).await.expect_err("it hangs");
+        let late = run(&screen, "start", "sleep 5", &host(Way::InPlace, Kind::Cairn)).await.expect_err("it hangs");
         assert_eq!(late.code, code::LATE);
     }
 }

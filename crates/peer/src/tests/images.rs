@@ -97,10 +97,11 @@ fn a_members_image_is_installed() {
 fn only_members_of_cairn_are_told_of_progress() {
     let a = site_that_takes(usize::MAX, Duration::from_millis(2500));
     let body = body(&snapshot(MessageType::MsgSnap, 2, 1), &[7; 1000]);
-    for (header, interim) in [("", 0), ("X-Cairn-Peer: 1\r\n", 2)] {
+    // One comes each second; on a busy machine one more or less.
+    for (header, interim) in [("", 0..=0), ("X-Cairn-Peer: 1\r\n", 1..=3)] {
         let more = format!("Content-Length: {}\r\n{header}", body.len());
         let answer = a.raw(&[request("POST /raft/snapshot", &more).as_bytes(), &body].concat());
-        assert_eq!(answer.matches("HTTP/1.1 102 ").count(), interim, "{answer}");
+        assert!(interim.contains(&answer.matches("HTTP/1.1 102 ").count()), "{answer}");
         assert!(answer.contains("HTTP/1.1 204 "), "{answer}");
     }
 }
