@@ -45,8 +45,8 @@ func TestLimits(t *testing.T) {
 	if harness.Subject() != harness.Cairn {
 		t.Skip("the flags are Cairn's own")
 	}
-	server := harness.Start(t, harness.Cairn, "--max-header-bytes=4096", "--client-handshake-timeout=1s",
-		"--client-header-timeout=1s", "--client-body-timeout=1s",
+	server := harness.Start(t, harness.Cairn, "--max-header-bytes=4096", "--client-handshake-timeout=3s",
+		"--client-header-timeout=3s", "--client-body-timeout=3s",
 		"--client-rate-limits=resets=5,forced_resets=5,idle_frames=20,tiny_data=20,window_updates=20")
 	calm := func(p *peer) error { return p.connectionError(http2.ErrCodeEnhanceYourCalm) }
 	flood := func(frame []byte) func(*peer) error {
