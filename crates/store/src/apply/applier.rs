@@ -5,6 +5,7 @@
 //! revision, tells the watch hub (under its lock, so that no watcher registers in between), and hands out the answers, in this order: no
 //! answer is seen before its write.
 
+use super::ahead::Ahead;
 use super::answer::{Fatal, Outcome, Response, Sink};
 use super::command::{Request, decode};
 use super::counts::Counts;
@@ -22,6 +23,7 @@ use api::Message;
 use api::etcdserverpb::AlarmType;
 use api::limits::{APPLY_STRIDE_ANSWER_BYTES, APPLY_STRIDE_BYTES, APPLY_STRIDE_OPS, TXN_ANSWER_BYTES_MAX};
 use api::raftpb;
+use prost::DecodeError;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -36,6 +38,7 @@ pub struct Applier {
     pub(crate) overlay: Overlay,
     pub(crate) changes: Vec<Change>,
     pub(super) outcomes: Vec<Outcome>,
+    ahead: Ahead,
     /// What the stride did.
     pub(super) counts: Counts,
     /// The last revision written, published or not.
@@ -75,6 +78,7 @@ impl Applier {
             overlay: Overlay::default(),
             changes: Vec::new(),
             outcomes: Vec::new(),
+            ahead: Ahead::default(),
             counts: Counts::default(),
             sub: 0,
             compactions: Vec::new(),
@@ -141,7 +145,9 @@ impl Applier {
         }
         let mut stride = 0;
         failpoint::point!(BEFORE_START_DB_TXN);
-        for entry in entries {
+        let mut ahead = std::mem::take(&mut self.ahead);
+        for (at, entry) in entries.iter().enumerate() {
+            let request = ahead.request(&self.store, entries, at);
             let found = entry.index();
             if found <= self.index {
                 continue;
@@ -149,7 +155,7 @@ impl Applier {
             if found != self.index + 1 {
                 return Err(Fatal::Gap { applied: self.index, found });
             }
-            self.stage_entry(entry, sink)?;
+            self.stage_entry(entry, request, sink)?;
             (self.index, self.term) = (found, entry.term());
             stride += 1;
             if stride == 1 {
@@ -163,20 +169,27 @@ impl Applier {
             }
         }
         self.commit(sink)?;
+        self.ahead = ahead;
         self.failed = false;
         Ok(())
     }
 
-    fn stage_entry(&mut self, entry: &raftpb::Entry, sink: &mut dyn Sink) -> Result<(), Fatal> {
+    fn stage_entry(
+        &mut self,
+        entry: &raftpb::Entry,
+        request: Option<Result<Request, DecodeError>>,
+        sink: &mut dyn Sink,
+    ) -> Result<(), Fatal> {
         let index = entry.index();
         let undecodable = |source| Fatal::Entry { index, source };
-        let data = entry.data.clone().unwrap_or_default();
+        let data = || entry.data.clone().unwrap_or_default();
         match entry.r#type() {
             // A new leader's first entry.
-            raftpb::EntryType::EntryNormal if data.is_empty() => {}
+            raftpb::EntryType::EntryNormal if entry.data().is_empty() => {}
             raftpb::EntryType::EntryNormal => {
                 failpoint::point!(BEFORE_APPLY_ONE_ENTRY_NORMAL);
-                let Request { id: request_id, author, command } = decode(&data).map_err(undecodable)?;
+                let Request { id: request_id, author, command } =
+                    request.unwrap_or_else(|| decode(&data())).map_err(undecodable)?;
                 let result = self.command((index, request_id), &author, command, sink)?;
                 if self.sub > 0 {
                     self.revision += 1;
@@ -185,11 +198,11 @@ impl Applier {
                 self.outcomes.push(Outcome::Done { index, request_id, result, worked: self.worked.take() });
             }
             raftpb::EntryType::EntryConfChange => {
-                let change = raftpb::ConfChange::decode(data).map_err(undecodable)?;
+                let change = raftpb::ConfChange::decode(data()).map_err(undecodable)?;
                 self.conf_change(index, change);
             }
             raftpb::EntryType::EntryConfChangeV2 => {
-                let all = raftpb::ConfChangeV2::decode(data).map_err(undecodable)?;
+                let all = raftpb::ConfChangeV2::decode(data()).map_err(undecodable)?;
                 for single in all.changes {
                     let context = all.context.clone();
                     self.conf_change(

@@ -6,6 +6,7 @@
 //! [`delete_reserve`] ask whether there is room for it, and [`weighing`] and [`value_sorts`], with [`own_puts`], what a transaction takes of memory
 //! and time.
 
+mod ahead;
 mod answer;
 mod applier;
 #[cfg_attr(

@@ -31,7 +31,12 @@ impl Branch {
 
     /// Which child holds `key`.
     pub(super) fn child_of(&self, key: &[u8]) -> usize {
-        match self.separators.find(key) {
+        self.child_from(self.separators.rank(key), key)
+    }
+
+    /// The same, where the key's rank among the separators is known.
+    pub(super) fn child_from(&self, rank: usize, key: &[u8]) -> usize {
+        match self.separators.find_from(rank, key) {
             Ok(at) => at + 1,
             Err(at) => at,
         }

@@ -101,6 +101,30 @@ impl Versions<'_> {
         }
     }
 
+    /// Reads something of the newest version.
+    pub(super) fn touch(&self) -> u64 {
+        match self {
+            Versions::One(version) => version.rev.main as u64,
+            Versions::Full(entry) => entry.newest().rev.main as u64,
+        }
+    }
+
+    /// Reads where older versions are.
+    pub(super) fn touch_older(&self) -> u64 {
+        match self {
+            Versions::One(_) => 0,
+            Versions::Full(entry) => entry.touch_older(),
+        }
+    }
+
+    /// Reads something of the newest of the older versions.
+    pub(super) fn touch_oldest(&self) -> u64 {
+        match self {
+            Versions::One(_) => 0,
+            Versions::Full(entry) => entry.touch_oldest(),
+        }
+    }
+
     /// All versions, oldest first.
     #[cfg(test)]
     pub(super) fn all(&self) -> Vec<Version> {

@@ -140,6 +140,14 @@ impl Entry {
         (packed.version != 0).then(|| packed.unpack())
     }
 
+    pub(super) fn touch_older(&self) -> u64 {
+        self.older.as_ref().map_or(0, |older| older.recent.len() as u64)
+    }
+
+    pub(super) fn touch_oldest(&self) -> u64 {
+        self.older.as_ref().and_then(|older| older.recent.last()).map_or(0, |packed| packed.main as u64)
+    }
+
     /// All versions, oldest first.
     #[cfg(test)]
     pub(super) fn versions(&self) -> Vec<Version> {

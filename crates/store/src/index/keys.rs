@@ -90,6 +90,21 @@ impl KeyBlock {
 
     /// Where `key` is, or where it belongs.
     pub(super) fn find(&self, key: &[u8]) -> Result<usize, usize> {
+        self.find_from(self.rank(key), key)
+    }
+
+    /// The first half of a search, which looks at numbers only: how many heads are less than that of `key`, taken that `key` begins with
+    /// the prefix.
+    pub(super) fn rank(&self, key: &[u8]) -> usize {
+        let target = head(key.get(self.prefix_len as usize..).unwrap_or_default());
+        // Counting has no branch to mispredict and compares many lanes at a time: faster than halving at this size. Checked
+        // addition would keep the compiler from doing so.
+        let less = self.heads.iter().fold(0u32, |less, &head| less.wrapping_add(u32::from(head < target)));
+        (less as usize).min(self.len())
+    }
+
+    /// The other half of a search, which compares strings: where `key` is, or where it belongs. `rank` is its [`rank`](Self::rank).
+    pub(super) fn find_from(&self, rank: usize, key: &[u8]) -> Result<usize, usize> {
         let prefix = self.prefix();
         let Some((front, rest)) = key.split_at_checked(prefix.len()) else {
             return Err(if key <= prefix { 0 } else { self.len() });
@@ -100,11 +115,7 @@ impl KeyBlock {
             Ordering::Equal => {}
         }
         let target = head(rest);
-        // Counting has no branch to mispredict and compares many lanes at a time: faster than halving at this size. Checked
-        // addition would keep the compiler from doing so.
-        let less = self.heads.iter().fold(0u32, |less, &head| less.wrapping_add(u32::from(head < target)));
-        let mut low = (less as usize).min(self.len());
-        let mut high = low;
+        let (mut low, mut high) = (rank, rank);
         while high < self.len() && self.heads[high] == target {
             high += 1;
         }
@@ -117,6 +128,18 @@ impl KeyBlock {
             }
         }
         Err(low)
+    }
+
+    /// Reads something of what the first half of a search looks at.
+    pub(super) fn touch(&self) -> u64 {
+        const LINE: usize = 16;
+        self.heads.iter().step_by(LINE).fold(self.heap.len() as u64, |sum, head| sum ^ u64::from(*head))
+    }
+
+    /// Reads something of the strings that the other half of a search compares.
+    pub(super) fn touch_strings(&self, rank: usize) -> u64 {
+        let places = [0, self.start(rank)];
+        places.iter().filter_map(|at| self.heap.get(*at)).fold(0, |sum, byte| sum ^ u64::from(*byte))
     }
 
     /// Puts `key` at `at`, which is where [`find`](Self::find) said it belongs.

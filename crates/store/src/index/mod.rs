@@ -10,6 +10,7 @@ mod branch;
 mod build;
 mod entries;
 mod entry;
+mod fetch;
 mod keys;
 mod leaf;
 mod node;
@@ -24,6 +25,7 @@ mod tests;
 use api::KeyRange;
 
 pub(crate) use build::{Loader, Part};
+pub(crate) use fetch::FETCHED_TOGETHER;
 pub(crate) use scan::{NEWEST, Scan};
 
 use crate::types::{Loc, Revision, Version};

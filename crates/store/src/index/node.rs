@@ -68,6 +68,23 @@ impl Node {
         Node::Branch(Box::new(Branch::new(separators, children)))
     }
 
+    /// Its keys, or what separates its children.
+    pub(super) fn keys(&self) -> &KeyBlock {
+        match self {
+            Node::Leaf(leaf) => &leaf.keys,
+            Node::Branch(branch) => &branch.separators,
+        }
+    }
+
+    /// Reads something of what the first half of a search looks at, and of what it leads to.
+    pub(super) fn touch(&self) -> u64 {
+        let below = match self {
+            Node::Leaf(leaf) => leaf.entries.len(),
+            Node::Branch(branch) => branch.children.len(),
+        };
+        self.keys().touch() ^ below as u64
+    }
+
     /// The leaf that holds `key`, if any does.
     pub(super) fn leaf_of(&self, key: &[u8]) -> &Leaf {
         let mut node = self;

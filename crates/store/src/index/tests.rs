@@ -8,7 +8,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::keys::HEAP_BYTES_MAX;
-use super::{Index, NEWEST, Scan};
+use super::{FETCHED_TOGETHER, Index, NEWEST, Scan};
 use crate::types::{Loc, Revision, Version};
 
 type Key = Vec<u8>;
@@ -125,6 +125,11 @@ impl Pair {
                 assert_eq!(self.index.version_at(key, version.rev), Some(*version));
                 assert_eq!(self.index.get(key, version.rev.main), self.model.get(key, version.rev.main));
             }
+        }
+        let keys: Vec<&[u8]> = probes.iter().chain(self.model.keys.keys()).map(Vec::as_slice).collect();
+        for keys in keys.chunks(FETCHED_TOGETHER) {
+            let here = keys.iter().filter(|key| self.model.keys.contains_key(**key)).count();
+            assert_eq!((self.index.fetch(keys), self.index.fetch(&[])), (here, 0));
         }
         for pair in probes.windows(2) {
             for range in [KeyRange::One(&pair[0]), KeyRange::Span(&pair[0], &pair[1]), KeyRange::From(&pair[0])] {
