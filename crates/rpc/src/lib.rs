@@ -55,7 +55,7 @@ pub use http2::{Pace, RateLimits, frame, hpack};
 pub use limit::Limit;
 pub use options::Options;
 pub use runtime::{
-    Acceptor, Address, Crowd, Gatekeeper, HandshakeCounts, Held, Listener, Origin, Peer, Refusal, Server, Serves,
+    Acceptor, Address, Crowd, Gatekeeper, HandshakeCounts, Held, Home, Listener, Origin, Peer, Refusal, Server, Serves,
     StreamWaker,
 };
 pub use stats::{MethodCounts, MethodTimes, Stats, TIME_BOUNDS_MS};

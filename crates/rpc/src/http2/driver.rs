@@ -88,6 +88,7 @@ impl Driver {
                     Mail::Wake(signal) => connection.notify(signal, Event::Wake),
                     Mail::Answer(signal, answer) => connection.notify(signal, Event::Answer(answer)),
                     Mail::Resume(signal, resume) => connection.notify(signal, Event::Resume(resume)),
+                    Mail::Work(work) => work(),
                     Mail::Connection(..) | Mail::Ready { .. } | Mail::Shutdown(_) => {}
                 }
             }

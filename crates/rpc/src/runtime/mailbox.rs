@@ -13,6 +13,9 @@ use crate::sync::{Mutex, MutexGuard};
 /// The rest of a call that waited for something. It answers the call, at once or later, also if it is dropped.
 pub(crate) type Resume = Box<dyn FnOnce() + Send>;
 
+/// Work for a request thread. It is done, or dropped with the mail of a thread that has ended.
+pub(crate) type Work = Box<dyn FnOnce() + Send>;
+
 /// Something for a request thread to do.
 pub(crate) enum Mail {
     /// A connection to serve.
@@ -25,6 +28,8 @@ pub(crate) enum Mail {
     Answer(Arc<Signal>, Answer),
     /// A call is to be resumed here.
     Resume(Arc<Signal>, Resume),
+    /// Work for several calls.
+    Work(Work),
     /// Take no more, finish what runs, and end.
     Shutdown(Closing),
 }
@@ -45,7 +50,7 @@ pub(crate) struct Mailbox {
 
 struct Inbox {
     mail: Vec<Mail>,
-    /// When the first answer among it came.
+    /// When the first answer among it came, or the first work: that gives answers.
     answered: Option<Instant>,
     /// The thread has looked and found nothing.
     asleep: bool,
@@ -75,7 +80,7 @@ impl Mailbox {
             drop(inbox);
             return drop(mail);
         }
-        if inbox.answered.is_none() && matches!(mail, Mail::Answer(..)) {
+        if inbox.answered.is_none() && matches!(mail, Mail::Answer(..) | Mail::Work(_)) {
             inbox.answered = Some(Instant::now());
         }
         inbox.mail.push(mail);

@@ -11,6 +11,7 @@ mod greeting;
 mod handshake;
 mod handshake_counts;
 pub(crate) mod held;
+mod home;
 mod listener;
 pub(crate) mod mailbox;
 mod peer;
@@ -25,6 +26,7 @@ mod tls_stream;
 
 pub use crowd::{Crowd, Origin};
 pub use handshake_counts::HandshakeCounts;
+pub use home::Home;
 pub use listener::Listener;
 pub use peer::{Address, Peer};
 pub use secure::{Gatekeeper, Refusal};

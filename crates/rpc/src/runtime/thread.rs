@@ -15,6 +15,7 @@ use tokio::time::Sleep;
 use super::arrival::Arrival;
 use super::due::{Due, Pace};
 use super::greeting::{Greeting, Protocol};
+use super::home::Seat;
 use super::mailbox::{Closing, Mail};
 use super::shared::{ConnectionWaker, Http1Guard, Shared};
 use super::signal::Signal;
@@ -46,6 +47,8 @@ pub(crate) struct RequestThread {
     http1_stop: watch::Sender<bool>,
     /// Until when the thread still runs, once it was told to end.
     closing: Option<Closing>,
+    /// What makes it known as this thread's home.
+    _seat: Seat,
 }
 
 struct Connection {
@@ -121,6 +124,7 @@ impl RequestThread {
     pub(crate) fn new(shared: Shared) -> RequestThread {
         let now = shared.now;
         let (http1_stop, _) = watch::channel(false);
+        let seat = Seat::take(&shared.mailbox);
         RequestThread {
             shared,
             connections: Slab::new(),
@@ -133,14 +137,28 @@ impl RequestThread {
             http1: Arc::new(AtomicUsize::new(0)),
             http1_stop,
             closing: None,
+            _seat: seat,
         }
     }
 
     /// Says when the first of the answers came, and how many there were.
     fn read_mail(&mut self) -> (Option<Instant>, u64) {
         let mut mail = std::mem::take(&mut self.mail);
-        let answered = self.shared.mailbox.take(&mut mail);
-        let mut answers = 0_u64;
+        let mut answered = self.shared.mailbox.take(&mut mail);
+        let (mut answers, has_worked) = self.read(&mut mail);
+        if has_worked {
+            // What was answered by that goes out in the same turn.
+            let since = self.shared.mailbox.take(&mut mail);
+            answered = answered.or(since);
+            answers = answers.saturating_add(self.read(&mut mail).0);
+        }
+        self.mail = mail;
+        (answered, answers)
+    }
+
+    /// How many answers there were, and whether there was work.
+    fn read(&mut self, mail: &mut Vec<Mail>) -> (u64, bool) {
+        let (mut answers, mut has_worked) = (0_u64, false);
         for mail in mail.drain(..) {
             match mail {
                 Mail::Connection(arrival) => self.welcome(arrival),
@@ -155,11 +173,14 @@ impl RequestThread {
                     self.notify(signal, Event::Answer(answer));
                 }
                 Mail::Resume(signal, resume) => self.notify(signal, Event::Resume(resume)),
+                Mail::Work(work) => {
+                    work();
+                    has_worked = true;
+                }
                 Mail::Shutdown(closing) => self.drain(closing),
             }
         }
-        self.mail = mail;
-        (answered, answers)
+        (answers, has_worked)
     }
 
     fn welcome(&mut self, arrival: Arrival) {

@@ -2,9 +2,9 @@
 //!
 //! A few entries are applied by the thread that takes the turn of consensus, more by the apply thread ([`SharedApplyQueue`]).
 
+use super::deliveries::{Deliveries, Delivery};
 use super::inbox::{Released, Waiter};
 use super::{Node, Outcome, trail};
-use crate::client_share;
 use crate::metrics::{Answered, Operation, Written};
 use api::{Message, raftpb};
 use contain::lock;
@@ -374,6 +374,7 @@ impl<'a> Outcomes<'a> {
         let waiting: Vec<_> =
             node.pending.with(|pending| ready.iter().map(|ready| pending.take(ready.request_id)).collect());
         let mut answered = 0;
+        let mut deliveries = Deliveries::default();
         // In the order of the log: a lease that is revoked and granted again must end up with its new deadline.
         for ((waiting, ready), synced) in waiting.into_iter().zip(ready).zip(synced) {
             let Ready { index, outcome, worked, .. } = ready;
@@ -385,7 +386,7 @@ impl<'a> Outcomes<'a> {
             }
             if let Some(waiting) = waiting {
                 answered += 1;
-                let Waiter { done, since, .. } = waiting.waiter;
+                let Waiter { done, since, home, .. } = waiting.waiter;
                 let taken = node.clock.at(waiting.taken.at);
                 let took = now.duration_since(since);
                 node.metrics.requests.observe(operation, outcome.is_ok(), took);
@@ -399,14 +400,13 @@ impl<'a> Outcomes<'a> {
                 };
                 node.metrics.stages.written(&written);
                 let slow = (took > node.config.warning_unary_request).then(|| answered_with(&outcome));
-                client_share::worked(worked);
-                done.end(outcome);
-                client_share::unmeasured();
+                deliveries.add(home, Delivery { done, outcome, worked });
                 if let Some(slow) = slow {
                     node.metrics.slow.wrote(payload, took, &written, slow);
                 }
             }
         }
+        deliveries.send();
         node.metrics.proposals_pending.fetch_sub(answered, Ordering::Relaxed);
     }
 
@@ -484,7 +484,7 @@ mod tests {
         let node = rig.node();
         let now = Instant::now();
         let outcomes = Outcomes::new(node, &[], now, now);
-        let waiter = Waiter { done: Box::new(|_: Outcome| ()), class: Class::Write, since: now };
+        let waiter = Waiter { since: now, ..Waiter::new(Box::new(|_: Outcome| ()), Class::Write) };
         node.pending.with(|pending| pending.add(7, waiter, replica::Now::default()));
         assert_eq!([7, 8].map(|id| outcomes.is_awaited(id)), [true, false]);
     }

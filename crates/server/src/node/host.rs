@@ -14,7 +14,6 @@ use replica::{Error as RaftError, Lessor, Member, Note, Now, Observed, Pending, 
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 use store::{Export, Prepared, Store};
 use telemetry::logging::{self, Pace, Value};
 
@@ -215,7 +214,7 @@ impl Shell for Host {
             claim.end(&node, &outcome);
         });
         node.metrics.proposals_pending.fetch_add(1, Ordering::Relaxed);
-        Some(Proposal { id, data, waiter: Waiter { done, class: Class::Lease, since: Instant::now() }, term: None })
+        Some(Proposal { id, data, waiter: Waiter::new(done, Class::Lease), term: None })
     }
 
     fn publish(&mut self, status: &Status, log_bytes: u64, now: Now) {

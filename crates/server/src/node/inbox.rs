@@ -22,6 +22,15 @@ pub(super) struct Waiter {
     pub(super) class: Class,
     /// When the proposal came.
     pub(super) since: Instant,
+    /// The request thread that it came from.
+    pub(super) home: Option<rpc::Home>,
+}
+
+impl Waiter {
+    /// For a proposal that comes now, from this thread.
+    pub(super) fn new(done: Done, class: Class) -> Waiter {
+        Waiter { done, class, since: Instant::now(), home: rpc::Home::here() }
+    }
 }
 
 impl replica::Waiter for Waiter {
@@ -305,7 +314,7 @@ mod tests {
         let propose = |class, bytes, room| {
             let done = Box::new(|_: crate::node::Outcome| ());
             let data = vec![0; bytes].into();
-            let proposal = Proposal { id: 1, data, waiter: Waiter { done, class, since: Instant::now() }, term: None };
+            let proposal = Proposal { id: 1, data, waiter: Waiter::new(done, class), term: None };
             inbox.propose(proposal, room).is_ok()
         };
         assert_eq!([1, 2, 3].map(|_| propose(Class::Write, 1, 2)), [true, true, false]);
@@ -330,14 +339,14 @@ mod tests {
             let proposal = Proposal {
                 id,
                 data: vec![0; 7].into(),
-                waiter: Waiter { done, class, since: at(seconds) },
+                waiter: Waiter { since: at(seconds), ..Waiter::new(done, class) },
                 term: None,
             };
             assert!(inbox.propose(proposal, 9).is_ok());
         }
         for seconds in [2, 3] {
             let done = Box::new(|_: crate::node::Outcome| ());
-            let waiter = Waiter { done, class: Class::Member, since: at(seconds) };
+            let waiter = Waiter { since: at(seconds), ..Waiter::new(done, Class::Member) };
             assert!(inbox.conf_change(ConfChange { change: raftpb::ConfChange::default(), waiter }, 9).is_ok());
         }
         let late = |seconds| inbox.take_late(at(seconds)).iter().map(|late| late.class).collect::<Vec<_>>();

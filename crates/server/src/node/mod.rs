@@ -12,6 +12,7 @@ mod compactor;
 mod consensus;
 mod core;
 mod delete_reservations;
+mod deliveries;
 mod entry;
 mod estranged;
 mod headroom;
@@ -263,7 +264,7 @@ impl Node {
             return None;
         }
         self.metrics.proposals_pending.fetch_add(1, Ordering::Relaxed);
-        Some(Proposal { id, data: data.into(), waiter: Waiter { done, class, since: Instant::now() }, term: None })
+        Some(Proposal { id, data: data.into(), waiter: Waiter::new(done, class), term: None })
     }
 
     /// Whether every other member is known to run Cairn. One that is down since this member started is not.
@@ -288,7 +289,7 @@ impl Node {
         }
         change.id = Some(self.next_request.fetch_add(1, Ordering::Relaxed));
         self.metrics.proposals_pending.fetch_add(1, Ordering::Relaxed);
-        let waiter = Waiter { done, class: Class::Member, since: Instant::now() };
+        let waiter = Waiter::new(done, Class::Member);
         if let Err(refused) = self.inbox.conf_change(ConfChange { change, waiter }, self.room(Class::Member)) {
             self.metrics.proposals_pending.fetch_sub(1, Ordering::Relaxed);
             self.metrics.proposals_failed.fetch_add(1, Ordering::Relaxed);

@@ -46,7 +46,6 @@ impl Pending {
 mod tests {
     use super::*;
     use crate::node::Done;
-    use std::time::Instant;
 
     #[test]
     fn those_whose_clients_have_gone_are_withdrawn() {
@@ -56,7 +55,7 @@ mod tests {
         let client = |responder| -> Done { crate::node::For::new(responder, |_, _: crate::node::Outcome| ()) };
         let member: Done = Box::new(|_: crate::node::Outcome| ());
         for (id, done) in [(1, client(stays)), (2, client(goes)), (3, member)] {
-            let waiter = Waiter { done, class: Class::Write, since: Instant::now() };
+            let waiter = Waiter::new(done, Class::Write);
             pending.with(|table| table.add(id, waiter, replica::Now::default()));
         }
         let withdraw = || pending.with(|table| table.withdraw_gone([1, 2, 3, 4].into_iter())).len();
