@@ -38,12 +38,13 @@ impl Home {
         HERE.get()
     }
 
-    /// Has `work` done by that thread before its connections' next turns. If the thread has ended, `work` is dropped: its calls have ended
-    /// too. A request thread that has come since may do it instead.
+    /// Has `work` done by that thread before its connections' next turns, or here if it has ended. A request thread that has come since may
+    /// do it instead.
     pub fn give(self, work: impl FnOnce() + Send + 'static) {
         let mailbox = lock(&MAILBOXES).get(self.place()).cloned();
-        if let Some(mailbox) = mailbox {
-            mailbox.post(Mail::Work(Box::new(work)));
+        match mailbox {
+            Some(mailbox) => mailbox.post(Mail::Work(Box::new(work))),
+            None => work(),
         }
     }
 }
@@ -72,6 +73,7 @@ impl Drop for Seat {
 #[cfg(all(test, not(feature = "schedules")))]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
     fn work_comes_to_its_thread_as_long_as_that_runs() {
@@ -79,23 +81,31 @@ mod tests {
         let mailbox = Arc::new(Mailbox::new());
         let seat = Seat::take(&mailbox);
         let home = Home::here().unwrap();
-        let (done, other) = (Arc::new(()), Arc::new(()));
-        let give = |kept: &Arc<()>| {
-            let kept = kept.clone();
+        let done = Arc::new(AtomicUsize::new(0));
+        let give = || {
+            let done = done.clone();
+            let work = move || {
+                done.fetch_add(1, Ordering::Relaxed);
+            };
             std::thread::spawn(move || {
                 assert_eq!(Home::here(), None, "of another thread");
-                home.give(move || drop(kept));
+                home.give(work);
             })
             .join()
             .unwrap();
         };
-        give(&done);
+        give();
         let mut mail = Vec::new();
         assert!(mailbox.take(&mut mail).is_some(), "work is an answer");
-        assert!(matches!(mail[..], [Mail::Work(_)]));
+        assert!(matches!(mail[..], [Mail::Work(_)]) && done.load(Ordering::Relaxed) == 0);
+        give();
+        mailbox.close();
+        assert_eq!(done.load(Ordering::Relaxed), 1, "what a thread has not done when it ends");
+        give();
+        assert_eq!(done.load(Ordering::Relaxed), 2, "what comes later");
         drop(seat);
         assert_eq!(Home::here(), None);
-        give(&other);
-        assert_eq!((Arc::strong_count(&done), Arc::strong_count(&other)), (2, 1));
+        give();
+        assert_eq!(done.load(Ordering::Relaxed), 3, "what comes for one that is forgotten");
     }
 }

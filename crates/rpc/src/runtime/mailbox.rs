@@ -13,7 +13,7 @@ use crate::sync::{Mutex, MutexGuard};
 /// The rest of a call that waited for something. It answers the call, at once or later, also if it is dropped.
 pub(crate) type Resume = Box<dyn FnOnce() + Send>;
 
-/// Work for a request thread. It is done, or dropped with the mail of a thread that has ended.
+/// Work for a request thread. It is done in any case.
 pub(crate) type Work = Box<dyn FnOnce() + Send>;
 
 /// Something for a request thread to do.
@@ -72,13 +72,13 @@ impl Mailbox {
         }
     }
 
-    /// Adds mail. After the thread has ended, mail is dropped instead.
+    /// Adds mail. After the thread has ended, mail is dropped instead, and work is done here.
     pub(crate) fn post(&self, mail: Mail) {
         let mut inbox = self.lock();
         if inbox.closed {
             // What is dropped may post in turn.
             drop(inbox);
-            return drop(mail);
+            return discard(mail);
         }
         if inbox.answered.is_none() && matches!(mail, Mail::Answer(..) | Mail::Work(_)) {
             inbox.answered = Some(Instant::now());
@@ -108,7 +108,7 @@ impl Mailbox {
         inbox.closed = true;
         let left = std::mem::take(&mut inbox.mail);
         drop(inbox);
-        drop(left);
+        left.into_iter().for_each(discard);
     }
 
     /// The thread has nothing to do: `waker` is for the next mail. False if some has come meanwhile.
@@ -131,6 +131,13 @@ impl Mailbox {
     /// A poster that panicked left nothing half done: the box is a list.
     fn lock(&self) -> MutexGuard<'_, Inbox> {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Drops mail for a thread that has ended. Work is done all the same: it may be more than to answer.
+fn discard(mail: Mail) {
+    if let Mail::Work(work) = mail {
+        work();
     }
 }
 

@@ -151,6 +151,8 @@ impl RequestThread {
             let since = self.shared.mailbox.take(&mut mail);
             answered = answered.or(since);
             answers = answers.saturating_add(self.read(&mut mail).0);
+            // The next turn is not what took this time.
+            self.shared.now = Instant::now();
         }
         self.mail = mail;
         (answered, answers)

@@ -1,12 +1,23 @@
 //! Outcomes on their way to those who wait for them.
 //!
 //! Who waits has come from a request thread, and what its answer touches is in the caches of that thread's core. So the outcomes of a
-//! batch are parted by thread, and each thread encodes and sends its own.
+//! batch are parted by thread, and each thread encodes and sends its own. Those of puts and small transactions, which are nearly all: a
+//! large answer would keep the thread's connections waiting, and its pairs in memory, and what else there is wants the order of the log.
 
 use super::{Done, Outcome};
 use crate::client_share;
+use api::etcdserverpb::TxnResponse;
+use api::etcdserverpb::response_op::Response as Answer;
+use api::mvccpb::KeyValue;
 use rpc::Home;
 use std::time::Duration;
+use store::Response;
+
+/// Answers of an outcome that goes to its thread.
+const ANSWERS_MAX: usize = 8;
+/// Pairs in one of them, and bytes of each value.
+const PAIRS_MAX: usize = 4;
+const VALUE_BYTES_MAX: usize = 4 << 10;
 
 /// The outcomes of a batch.
 #[derive(Default)]
@@ -31,9 +42,10 @@ impl Delivery {
 }
 
 impl Deliveries {
-    /// Adds one for a request thread. Where `home` is none, or the thread that this is called on, it is delivered at once.
+    /// Adds one for a request thread. It is delivered at once if there is none, or if this is called on it.
     pub(super) fn add(&mut self, home: Option<Home>, delivery: Delivery) {
-        let Some(home) = home.filter(|home| Home::here() != Some(*home)) else { return delivery.end() };
+        let goes_home = |home: &Home| Home::here() != Some(*home) && is_small(&delivery.outcome);
+        let Some(home) = home.filter(goes_home) else { return delivery.end() };
         match self.by_home.iter_mut().find(|(other, _)| *other == home) {
             Some((_, deliveries)) => deliveries.push(delivery),
             None => self.by_home.push((home, vec![delivery])),
@@ -45,5 +57,49 @@ impl Deliveries {
         for (home, deliveries) in self.by_home {
             home.give(move || deliveries.into_iter().for_each(Delivery::end));
         }
+    }
+}
+
+fn is_small(outcome: &Outcome) -> bool {
+    match outcome {
+        Ok(Response::Put(put)) => are_few(put.prev_kv.as_slice()),
+        Ok(Response::Txn(txn)) => is_small_txn(txn),
+        _ => false,
+    }
+}
+
+fn is_small_txn(txn: &TxnResponse) -> bool {
+    txn.responses.len() <= ANSWERS_MAX
+        && txn.responses.iter().all(|op| match &op.response {
+            Some(Answer::ResponsePut(put)) => are_few(put.prev_kv.as_slice()),
+            Some(Answer::ResponseRange(range)) => are_few(&range.kvs),
+            Some(Answer::ResponseDeleteRange(deleted)) => are_few(&deleted.prev_kvs),
+            Some(Answer::ResponseTxn(_)) | None => false,
+        })
+}
+
+fn are_few(pairs: &[KeyValue]) -> bool {
+    pairs.len() <= PAIRS_MAX && pairs.iter().all(|pair| pair.value.len() <= VALUE_BYTES_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::etcdserverpb::{PutResponse, RangeResponse, ResponseOp};
+
+    #[test]
+    fn what_is_large_is_delivered_at_once() {
+        let pair = |len| KeyValue { value: vec![0; len].into(), ..KeyValue::default() };
+        let put = |len| Ok(Response::Put(PutResponse { prev_kv: Some(pair(len)), ..PutResponse::default() }));
+        assert!(is_small(&Ok(Response::Put(PutResponse::default()))) && is_small(&put(VALUE_BYTES_MAX)));
+        assert!(!is_small(&put(VALUE_BYTES_MAX + 1)));
+        let txn = |responses| Ok(Response::Txn(TxnResponse { responses, ..TxnResponse::default() }));
+        let op = |response| ResponseOp { response: Some(response) };
+        let range =
+            |pairs| op(Answer::ResponseRange(RangeResponse { kvs: vec![pair(1); pairs], ..Default::default() }));
+        assert!(is_small(&txn(vec![])) && is_small(&txn(vec![range(PAIRS_MAX); ANSWERS_MAX])));
+        assert!(!is_small(&txn(vec![range(PAIRS_MAX + 1)])) && !is_small(&txn(vec![range(0); ANSWERS_MAX + 1])));
+        assert!(!is_small(&txn(vec![op(Answer::ResponseTxn(TxnResponse::default()))])));
+        assert!(!is_small(&Err(api::Error::LeaseNotFound)));
     }
 }

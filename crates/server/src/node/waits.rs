@@ -5,7 +5,7 @@
 
 use rpc::Responder;
 
-/// The receiver of a result. It is called once, on the thread that has the result.
+/// The receiver of a result. It is called once, on a thread that must not wait for others.
 pub(crate) trait Waits<T>: Send {
     /// Takes the result.
     fn end(self: Box<Self>, result: T);
