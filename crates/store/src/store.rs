@@ -65,8 +65,6 @@ pub struct Store {
     pub(crate) claimed_users_bytes: AtomicU64,
     /// Alarms under way of IDs that no member has.
     pub(crate) claimed_alarms: AtomicU64,
-    /// Keys that requests under way have every member look at.
-    pub(crate) claimed_looks: AtomicU64,
     /// What is left for deletions, see [`Store::headroom_bytes`].
     pub(crate) headroom_bytes: AtomicU64,
     /// What was reserved of that and has been released since: it may be used by now.

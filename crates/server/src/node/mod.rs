@@ -20,6 +20,7 @@ mod host;
 mod image;
 mod inbox;
 mod late_reads;
+mod looks;
 mod lost_log;
 mod maintenance;
 mod membership;
@@ -48,6 +49,7 @@ pub use start::{Running, StartError};
 pub use status::SharedStatus;
 
 pub(crate) use headroom::Claim;
+pub(crate) use looks::Looked;
 pub(crate) use opening::Opening;
 pub(crate) use slow::SlowPool;
 pub(crate) use waits::{For, Waits};
@@ -74,6 +76,7 @@ use contain::lock;
 use handover::SharedLessor;
 use headroom::Headroom;
 use inbox::{Arrived, ConfChange, Inbox, Proposal, Waiter};
+use looks::Looks;
 use overload::Posted;
 use peer::{Connector, Peers};
 use pending::Pending;
@@ -87,7 +90,7 @@ use telemetry::tracing::Tracer;
 
 /// The outcome of a proposal.
 pub(crate) type Outcome = Result<store::Response, Error>;
-/// Receives the outcome on the thread that applied the entry.
+/// Receives the outcome on the thread that applied the entry, or on the request thread that the proposal came from.
 pub(crate) type Done = Box<dyn Waits<Outcome>>;
 
 /// What to call once a compaction is finished.
@@ -162,6 +165,8 @@ pub struct Node {
     /// The disk space that deletions may fill, on the fullest disk of the members.
     pub(crate) headroom: Arc<Headroom>,
     refusals: Refusals,
+    /// Keys that requests under way have every member look at.
+    looks: Arc<Looks>,
     pending: Pending,
     next_request: AtomicU64,
     clock: Clock,

@@ -374,6 +374,7 @@ pub(crate) fn start_on(
         reads_posted: Arc::default(),
         headroom: Default::default(),
         refusals: Default::default(),
+        looks: Arc::default(),
         pending: Pending::default(),
         next_request: AtomicU64::new(first_request_id(identity.node_id(), since_epoch)),
         clock: Clock::start(),

@@ -7,7 +7,7 @@ use super::within::{self, Order, Stop, Terms, counted, held, with_room};
 use crate::auth::rules::{Keys, Root};
 use crate::auth::{Permitted, Rule};
 use crate::metrics::Answered;
-use crate::node::{self, Claim, For, Node};
+use crate::node::{self, Claim, For, Looked, Node};
 use api::etcdserverpb::{CompactionRequest, DeleteRangeRequest, PutRequest, RangeRequest, ResponseHeader, TxnRequest};
 use api::{Error, KeyRange, Message, RaftRequest, limits, varint};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -295,7 +295,7 @@ pub(super) fn put(node: &Arc<Node>, call: Call, put: Permitted<Keys, PutRequest>
     let bytes = if put.prev_kv { node.store.pair_bytes(&put.key) } else { 0 };
     let within = Within::of(call, put.author(), RaftRequest::Put);
     let kept =
-        move |node: &Arc<Node>| Ok(Claims { space: node.claim_space(store::put_cost(&put))?, ..Claims::default() });
+        move |node: &Arc<Node>, _| Ok(Claims { space: node.claim_space(store::put_cost(&put))?, ..Claims::default() });
     propose_within(bytes, within, node, responder, kept);
 }
 
@@ -313,12 +313,12 @@ pub(super) fn delete_range(
         }
         let range = KeyRange::new(&request.key, &request.range_end);
         let bytes = if request.prev_kv { node.store.pairs_bytes(range) } else { 0 };
-        let kept = move |node: &Arc<Node>| {
+        let kept = move |node: &Arc<Node>, client| {
             if node.store.delete_answer_is_too_large(&request) {
                 return Err(Error::TxnAnswerTooLarge);
             }
             let range = KeyRange::new(&request.key, &request.range_end);
-            let looks = node.store.claim_looks(node.store.delete_share(range))?;
+            let looks = node.claim_looks(Some(client), node.store.delete_share(range))?;
             let headroom = node.claim_headroom(node.store.delete_cost_bytes(range))?;
             Ok(Claims { headroom: Some(headroom), looks, ..Claims::default() })
         };
@@ -367,10 +367,10 @@ fn write_txn(node: &Arc<Node>, call: Call, txn: Permitted<Keys, TimedTxn>, respo
             if may_be_too_large && node.store.txn_answer_is_too_large(&txn.request) {
                 return refuse(responder, Error::TxnAnswerTooLarge);
             }
-            let kept = move |node: &Arc<Node>| {
+            let kept = move |node: &Arc<Node>, client| {
                 // A transaction of few keys counts for nothing, unless it deletes many.
                 let looks = node.store.txn_share(&txn.request, keys);
-                let looks = node.store.claim_looks(looks.saturating_add(sorted))?;
+                let looks = node.claim_looks(Some(client), looks.saturating_add(sorted))?;
                 let space = node.claim_space(store::txn_cost(&txn.request))?;
                 let headroom = node.claim_headroom(node.store.txn_delete_cost_bytes(&txn.request))?;
                 Ok(Claims { headroom: Some(headroom), space, looks })
@@ -485,10 +485,10 @@ fn propose_within(
     within: Within,
     node: &Arc<Node>,
     responder: Responder,
-    kept: impl FnOnce(&Arc<Node>) -> Result<Claims, Error> + Send + 'static,
+    kept: impl FnOnce(&Arc<Node>, Address) -> Result<Claims, Error> + Send + 'static,
 ) {
     with_room(node, within.client, within.message.len(), bytes, responder, move |node, claim, responder| {
-        match kept(node) {
+        match kept(node, within.client) {
             Ok(claims) => {
                 // After a wait this is a slow thread, which has other work than taking a turn of consensus.
                 let is_alone = within.is_alone && claim.is_none();
@@ -505,7 +505,7 @@ fn propose_within(
 struct Claims {
     headroom: Option<Claim>,
     space: Space,
-    looks: Space,
+    looks: Looked,
 }
 
 /// Sends an outcome to the client. Releases the claims of the proposal; the `memory` stays claimed with the answer.

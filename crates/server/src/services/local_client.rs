@@ -169,7 +169,7 @@ impl LocalClient {
                 if keys > TXN_KEYS_MAX {
                     return Err(Error::TxnTooManyKeys);
                 }
-                let looks = node.store.claim_looks(keys)?;
+                let looks = node.claim_looks(weight.client(), keys)?;
                 let space = node.claim_space((write.adds)(&request))?;
                 let room = node.claim_headroom((write.deletes)(node, &request))?;
                 Ok((request.into_parts(), (looks, space), room))

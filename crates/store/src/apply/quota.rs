@@ -9,9 +9,7 @@ use crate::store::Store;
 use api::Error;
 use api::etcdserverpb::alarm_request::AlarmAction;
 use api::etcdserverpb::{AlarmRequest, InternalRaftRequest, PutRequest, TxnRequest, request_op::Request};
-use api::limits::{
-    NON_MEMBER_ALARMS_MAX, QUOTA_BYTES_DEFAULT, QUOTA_NEAR_BYTES, TXN_KEYS_FREE, TXN_KEYS_TOGETHER_MAX, USERS_BYTES_MAX,
-};
+use api::limits::{NON_MEMBER_ALARMS_MAX, QUOTA_BYTES_DEFAULT, QUOTA_NEAR_BYTES, USERS_BYTES_MAX};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -106,17 +104,6 @@ impl Store {
         if invented.saturating_add(claimed) > NON_MEMBER_ALARMS_MAX { Err(Error::TooManyAlarms) } else { Ok(space) }
     }
 
-    /// Claims that every member looks at so many keys for a request before it applies anything else. One request alone may have it look at
-    /// any number; many together would keep everybody waiting for as long as they come.
-    pub fn claim_looks(self: &Arc<Self>, keys: u64) -> Result<Space, Error> {
-        if keys <= TXN_KEYS_FREE {
-            return Ok(Space(None));
-        }
-        let (space, claimed) = self.claim(keys, |store| &store.claimed_looks);
-        let is_alone = claimed == keys;
-        if claimed > TXN_KEYS_TOGETHER_MAX && !is_alone { Err(Error::TooManyRequests) } else { Ok(space) }
-    }
-
     /// Adds to a counter until the claim is dropped; also returns what it counts then.
     fn claim(self: &Arc<Self>, cost: u64, counter: Counter) -> (Space, u64) {
         let claimed = counter(self).fetch_add(cost, Ordering::Relaxed).saturating_add(cost);
@@ -188,19 +175,6 @@ mod tests {
         store.segments.install(Vec::new(), live_bytes - store.live_bytes());
         assert_eq!(store.live_bytes(), live_bytes);
         store
-    }
-
-    #[test]
-    fn requests_under_way_look_at_a_bounded_number_of_keys() {
-        let store = store(0, 1000);
-        let one = store.claim_looks(u64::MAX / 2).expect("alone");
-        assert_eq!(store.claim_looks(TXN_KEYS_FREE + 1).err(), Some(Error::TooManyRequests));
-        assert!(store.claim_looks(TXN_KEYS_FREE).is_ok());
-        drop(one);
-        let halves = [(); 2].map(|()| store.claim_looks(TXN_KEYS_TOGETHER_MAX / 2).expect("room"));
-        assert_eq!(store.claim_looks(TXN_KEYS_FREE + 1).err(), Some(Error::TooManyRequests));
-        drop(halves);
-        assert_eq!(store.claimed_looks.load(Ordering::Relaxed), 0);
     }
 
     #[test]

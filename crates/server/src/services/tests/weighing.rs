@@ -147,15 +147,19 @@ fn what_is_under_way_looks_at_a_bounded_number_of_keys() {
     rig.cut_off(None);
     let pending = |count| rig.wait_for("proposals", || rig.node().proposals_pending() == count);
     let before = rig.node().proposals_pending();
-    let _first = [1, 2].map(|count| {
-        let begun = rig.begin(TXN, None, &txn(most));
-        pending(before + count);
+    let _first = rig.begin(TXN, None, &txn(most));
+    pending(before + 1);
+    assert_eq!(refusal(&rig, &txn(2)), Error::TooManyRequests.message());
+    assert_eq!(rig.node().refused(Class::Write), 1);
+    // Other hosts find room.
+    let _others = [1_u8, 2].map(|host| {
+        let begun = rig.begin_from(host, TXN, &txn(most));
+        pending(before + 1 + usize::from(host));
         begun
     });
-    assert_eq!(refusal(&rig, &txn(2)), Error::TooManyRequests.message());
     // Those that look at few keys go on.
     let _second = rig.begin(TXN, None, &TxnRequest { success: vec![put(1)], ..Default::default() });
-    pending(before + 3);
+    pending(before + 4);
 }
 
 #[test]
