@@ -13,6 +13,7 @@
 //! [`data_dir`] is the layout of a member's data directory, its locks, and the mark that keeps a member from starting.
 
 pub mod data_dir;
+mod fetch;
 mod known;
 mod mapping;
 mod os;
@@ -22,6 +23,7 @@ pub mod sigbus;
 pub mod sim;
 mod write_back;
 
+pub use fetch::fetch;
 pub use known::KnownFiles;
 pub use mapping::Mapping;
 pub use os::OsDisk;

@@ -101,30 +101,6 @@ impl Versions<'_> {
         }
     }
 
-    /// Reads something of the newest version.
-    pub(super) fn touch(&self) -> u64 {
-        match self {
-            Versions::One(version) => version.rev.main as u64,
-            Versions::Full(entry) => entry.newest().rev.main as u64,
-        }
-    }
-
-    /// Reads where older versions are.
-    pub(super) fn touch_older(&self) -> u64 {
-        match self {
-            Versions::One(_) => 0,
-            Versions::Full(entry) => entry.touch_older(),
-        }
-    }
-
-    /// Reads something of the newest of the older versions.
-    pub(super) fn touch_oldest(&self) -> u64 {
-        match self {
-            Versions::One(_) => 0,
-            Versions::Full(entry) => entry.touch_oldest(),
-        }
-    }
-
     /// All versions, oldest first.
     #[cfg(test)]
     pub(super) fn all(&self) -> Vec<Version> {
@@ -162,6 +138,28 @@ impl Entries {
         match self.place(i) {
             Place::Narrow(at) => Versions::One(self.narrow[at].unpack()),
             Place::Full(at) => Versions::Full(&self.full[at]),
+        }
+    }
+
+    /// Fetches the newest version of key `i`.
+    pub(super) fn fetch(&self, i: usize) {
+        match self.place(i) {
+            Place::Narrow(at) => disk::fetch(&self.narrow[at..=at]),
+            Place::Full(at) => disk::fetch(&self.full[at..=at]),
+        }
+    }
+
+    /// Fetches where its older versions are.
+    pub(super) fn fetch_older(&self, i: usize) {
+        if let Place::Full(at) = self.place(i) {
+            self.full[at].fetch_older();
+        }
+    }
+
+    /// Fetches the last of those.
+    pub(super) fn fetch_last(&self, i: usize) {
+        if let Place::Full(at) = self.place(i) {
+            self.full[at].fetch_last();
         }
     }
 

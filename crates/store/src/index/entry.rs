@@ -1,6 +1,7 @@
 //! The versions of one key.
 
 use std::collections::VecDeque;
+use std::slice;
 
 use crate::mistake::Mistake;
 use crate::types::{Loc, Revision, Version};
@@ -140,12 +141,18 @@ impl Entry {
         (packed.version != 0).then(|| packed.unpack())
     }
 
-    pub(super) fn touch_older(&self) -> u64 {
-        self.older.as_ref().map_or(0, |older| older.recent.len() as u64)
+    /// Fetches where the older versions are.
+    pub(super) fn fetch_older(&self) {
+        if let Some(older) = &self.older {
+            disk::fetch(slice::from_ref(&**older));
+        }
     }
 
-    pub(super) fn touch_oldest(&self) -> u64 {
-        self.older.as_ref().and_then(|older| older.recent.last()).map_or(0, |packed| packed.main as u64)
+    /// Fetches the last of the older versions, which the next one follows.
+    pub(super) fn fetch_last(&self) {
+        if let Some(older) = &self.older {
+            disk::fetch(older.recent.last().map_or(&[], slice::from_ref));
+        }
     }
 
     /// All versions, oldest first.

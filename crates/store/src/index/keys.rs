@@ -10,6 +10,7 @@
 //! cache lines of heads, and one suffix. Every string lies in one allocation per node instead of one per key.
 
 use std::cmp::Ordering;
+use std::slice;
 
 /// Keys in one node. 64, because a leaf marks its live keys in the bits of a `u64`.
 pub(super) const KEYS_MAX: usize = 64;
@@ -130,16 +131,17 @@ impl KeyBlock {
         Err(low)
     }
 
-    /// Reads something of what the first half of a search looks at.
-    pub(super) fn touch(&self) -> u64 {
-        const LINE: usize = 16;
-        self.heads.iter().step_by(LINE).fold(self.heap.len() as u64, |sum, head| sum ^ u64::from(*head))
+    /// Fetches what the first half of a search looks at.
+    pub(super) fn fetch(&self) {
+        disk::fetch(&self.heads);
+        disk::fetch(slice::from_ref(&self.heap));
     }
 
-    /// Reads something of the strings that the other half of a search compares.
-    pub(super) fn touch_strings(&self, rank: usize) -> u64 {
-        let places = [0, self.start(rank)];
-        places.iter().filter_map(|at| self.heap.get(*at)).fold(0, |sum, byte| sum ^ u64::from(*byte))
+    /// Fetches the strings that the other half of a search compares.
+    pub(super) fn fetch_strings(&self, rank: usize) {
+        let start = self.start(rank);
+        disk::fetch(self.heap.get(..1).unwrap_or_default());
+        disk::fetch(self.heap.get(start..start + 1).unwrap_or_default());
     }
 
     /// Puts `key` at `at`, which is where [`find`](Self::find) said it belongs.

@@ -5,6 +5,7 @@ use super::entries::Entries;
 use super::keys::{KEYS_MAX, KeyBlock};
 use super::leaf::Leaf;
 use crate::types::Version;
+use std::slice;
 
 /// A node with fewer keys or children than this looks for a neighbour to join.
 const SPARSE: usize = KEYS_MAX / 4;
@@ -76,13 +77,13 @@ impl Node {
         }
     }
 
-    /// Reads something of what the first half of a search looks at, and of what it leads to.
-    pub(super) fn touch(&self) -> u64 {
-        let below = match self {
-            Node::Leaf(leaf) => leaf.entries.len(),
-            Node::Branch(branch) => branch.children.len(),
-        };
-        self.keys().touch() ^ below as u64
+    /// Fetches what the first half of a search looks at, and what leads on from there.
+    pub(super) fn fetch(&self) {
+        self.keys().fetch();
+        match self {
+            Node::Leaf(leaf) => disk::fetch(slice::from_ref(&leaf.entries)),
+            Node::Branch(branch) => disk::fetch(slice::from_ref(&branch.children)),
+        }
     }
 
     /// The leaf that holds `key`, if any does.

@@ -41,7 +41,7 @@ pub use layout::{parse_segment_name, record_bytes};
 pub use listing::{Listing, SegmentEntry};
 pub use scan::{Record, RecordRef, Scan};
 pub use segment::Segment;
-pub(crate) use segment::{Batch, Keys, Mark, Origin};
+pub(crate) use segment::{Batch, FETCHED_BYTES, Keys, Mark, Origin};
 pub use segments::{Options, Segments};
 pub use spare::Spare;
 pub(crate) use stored::{parse, shared_message, to_message};

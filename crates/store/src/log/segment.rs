@@ -18,6 +18,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 /// Bytes read at a time to sum them up.
 const SUM_BYTES: u64 = 256 << 10;
+/// Bytes of a record that are fetched into the processor's caches before its turn; they bring on the rest.
+pub(crate) const FETCHED_BYTES: usize = 256;
 
 /// One entry of the sparse index per this many bytes of records.
 const MARK_EVERY_BYTES: u64 = 64 * 1024;
@@ -401,6 +403,11 @@ impl Segment {
     pub(crate) fn stored(&self, offset: usize, len: usize) -> &[u8] {
         self.check_stored(offset, len);
         self.bytes(offset, len)
+    }
+
+    /// Has the processor fetch the first of these stored bytes.
+    pub(crate) fn fetch(&self, offset: usize, len: usize) {
+        disk::fetch(self.mapping.get(offset, len.min(FETCHED_BYTES)).unwrap_or_default());
     }
 
     /// Checks the record with these stored bytes, unless this process has done so or has written it. There is no answer that could be given

@@ -5,7 +5,9 @@
 //! no checkpoint lists: a start removes it.
 
 use crate::keyfile::{Encoder, Finished};
-use crate::log::{Damage, Error, Keys, SEGMENT_HEADER_BYTES, Segment, SegmentEntry, Segments, Walk, key_file_name};
+use crate::log::{
+    Damage, Error, FETCHED_BYTES, Keys, SEGMENT_HEADER_BYTES, Segment, SegmentEntry, Segments, Walk, key_file_name,
+};
 use crate::sorting::{Decoded, Item, Place, Places, shared, sort};
 use crate::types::{Loc, Revision, Version};
 use disk::{File, Mode, WriteBack};
@@ -15,6 +17,8 @@ use std::sync::Arc;
 
 /// Bytes that gather before they are written.
 const BUFFER_BYTES: usize = 1 << 20;
+/// So many records before its turn a record is fetched into the processor's caches.
+const FETCHED_AHEAD: usize = 8;
 
 /// Makes one key file after the other. One owner.
 pub(crate) struct KeyFiles {
@@ -206,6 +210,10 @@ impl Writing {
         let segment = Arc::clone(&self.segment);
         let mut left = budget_bytes.max(1);
         while let Some(item) = self.items.get(self.next).filter(|_| left > 0) {
+            // The records of neighbours in the order of keys are anywhere in the segment.
+            if let Some(later) = self.items.get(self.next + FETCHED_AHEAD) {
+                segment.fetch(later.place().offset as usize, FETCHED_BYTES);
+            }
             let record = again(&segment, item.place())?;
             left = left.saturating_sub(record.version.loc.len.into());
             self.encoder.push(&record);
