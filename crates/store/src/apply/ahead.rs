@@ -4,7 +4,7 @@
 //! core, and each step to it waits for the one before. For several entries at once the processor waits for many at a time.
 
 use super::command::{Command, Request, decode};
-use crate::index::FETCHED_TOGETHER;
+use crate::index::{FETCHED_TOGETHER, Path};
 use crate::log::read;
 use crate::store::Store;
 use api::raftpb::{Entry, EntryType};
@@ -16,23 +16,36 @@ const ENTRY_BYTES_MAX: usize = 4 << 10;
 /// The requests of the next entries.
 #[derive(Default)]
 pub(super) struct Ahead {
-    requests: Vec<Option<Result<Request, DecodeError>>>,
+    requests: Vec<Seen>,
+}
+
+/// What is known of an entry.
+#[derive(Default)]
+pub(super) struct Seen {
+    /// Its request, if it was taken apart.
+    pub(super) request: Option<Result<Request, DecodeError>>,
+    /// The way to the key that it puts.
+    pub(super) path: Option<Path>,
+}
+
+impl Seen {
+    fn key(&self) -> Option<&[u8]> {
+        match &self.request {
+            Some(Ok(Request { command: Command::Put(put), .. })) => Some(&put.key),
+            _ => None,
+        }
+    }
 }
 
 impl Ahead {
-    /// The request of `entries[at]`, if that was taken apart. Asked for one entry after the other, from the first.
-    pub(super) fn request(
-        &mut self,
-        store: &Store,
-        entries: &[Entry],
-        at: usize,
-    ) -> Option<Result<Request, DecodeError>> {
+    /// What is known of `entries[at]`. Asked for one entry after the other, from the first.
+    pub(super) fn seen(&mut self, store: &Store, entries: &[Entry], at: usize) -> Seen {
         let place = at % FETCHED_TOGETHER;
         if place == 0 {
             let end = entries.len().min(at.saturating_add(FETCHED_TOGETHER));
-            self.look(store, entries.get(at..end)?);
+            self.look(store, entries.get(at..end).unwrap_or_default());
         }
-        self.requests.get_mut(place)?.take()
+        self.requests.get_mut(place).map(std::mem::take).unwrap_or_default()
     }
 
     fn look(&mut self, store: &Store, entries: &[Entry]) {
@@ -40,20 +53,17 @@ impl Ahead {
         entries.iter().filter(|entry| small(entry)).for_each(|entry| disk::fetch(entry.data()));
         self.requests.clear();
         self.requests.extend(entries.iter().map(|entry| {
-            let data = entry.data.as_ref().filter(|_| small(entry) && entry.r#type() == EntryType::EntryNormal)?;
-            Some(decode(data))
+            let data = entry.data.as_ref().filter(|_| small(entry) && entry.r#type() == EntryType::EntryNormal);
+            Seen { request: data.map(decode), path: None }
         }));
         let mut keys = [&[][..]; FETCHED_TOGETHER];
-        let mut count = 0;
-        for request in self.requests.iter().flatten() {
-            if let (Ok(Request { command: Command::Put(put), .. }), Some(key)) = (request, keys.get_mut(count)) {
-                *key = &put.key;
-                count += 1;
-            }
-        }
+        let found = self.requests.iter().filter_map(Seen::key);
+        let count = keys.iter_mut().zip(found).map(|(place, key)| *place = key).count();
         // One alone has nothing to wait for together with.
         if count > 1 {
-            read(&store.index).fetch(&keys[..count]);
+            let paths = read(&store.index).fetch(&keys[..count]);
+            let puts = self.requests.iter_mut().filter(|seen| seen.key().is_some());
+            puts.zip(paths).for_each(|(seen, path)| seen.path = path);
         }
     }
 }

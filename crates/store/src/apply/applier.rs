@@ -12,6 +12,7 @@ use super::counts::Counts;
 use super::overlay::Overlay;
 use super::publish::Change;
 use super::staging::Staging;
+use crate::index::Path;
 use crate::log::{self, Log, write};
 use crate::mistake::Mistake;
 use crate::read::View;
@@ -39,6 +40,8 @@ pub struct Applier {
     pub(crate) changes: Vec<Change>,
     pub(super) outcomes: Vec<Outcome>,
     ahead: Ahead,
+    /// The way to the key that the present entry puts, if it is nothing but a put.
+    pub(super) path: Option<Path>,
     /// What the stride did.
     pub(super) counts: Counts,
     /// The last revision written, published or not.
@@ -79,6 +82,7 @@ impl Applier {
             changes: Vec::new(),
             outcomes: Vec::new(),
             ahead: Ahead::default(),
+            path: None,
             counts: Counts::default(),
             sub: 0,
             compactions: Vec::new(),
@@ -147,7 +151,7 @@ impl Applier {
         failpoint::point!(BEFORE_START_DB_TXN);
         let mut ahead = std::mem::take(&mut self.ahead);
         for (at, entry) in entries.iter().enumerate() {
-            let request = ahead.request(&self.store, entries, at);
+            let seen = ahead.seen(&self.store, entries, at);
             let found = entry.index();
             if found <= self.index {
                 continue;
@@ -155,7 +159,8 @@ impl Applier {
             if found != self.index + 1 {
                 return Err(Fatal::Gap { applied: self.index, found });
             }
-            self.stage_entry(entry, request, sink)?;
+            self.path = seen.path;
+            self.stage_entry(entry, seen.request, sink)?;
             (self.index, self.term) = (found, entry.term());
             stride += 1;
             if stride == 1 {

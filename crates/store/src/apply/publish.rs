@@ -1,6 +1,7 @@
 //! The end of a stride: its versions go into the index, its revisions become readable, and watchers hear of them.
 
 use super::applier::Applier;
+use crate::index::Path;
 use crate::log::write;
 use crate::mistake::Mistake;
 use crate::read::KeySpan;
@@ -16,6 +17,8 @@ pub(crate) struct Change {
     pub(crate) version: Version,
     /// What it replaces.
     pub(crate) prev: Option<Loc>,
+    /// The way to the key.
+    pub(crate) path: Option<Path>,
 }
 
 impl Change {
@@ -53,7 +56,7 @@ impl Applier {
             let mut index = write(&self.store.index);
             failpoint::point!(BEFORE_WRITEBACK_BUF);
             for change in chunk {
-                index.push(&change.key, change.version);
+                index.push_on(change.path, &change.key, change.version);
             }
             if begins_split {
                 self.store.unpublished.set(span);

@@ -19,7 +19,7 @@ impl Applier {
         if request.lease != 0 && !self.store.leases.exists(request.lease) {
             return Err(Error::LeaseNotFound);
         }
-        let previous = self.staging().latest(&request.key);
+        let previous = self.staging().latest_on(self.path, &request.key);
         let exists = previous.is_some_and(|previous| !previous.is_tombstone());
         if (request.ignore_value || request.ignore_lease) && !exists {
             return Err(Error::KeyNotFound);
@@ -67,6 +67,6 @@ impl Applier {
         let before = self.overlay.insert(key.clone(), version, previous);
         // For watchers: none where a put begins a key.
         let prev = before.filter(|_| version.version != 1);
-        self.changes.push(Change { key, version, prev });
+        self.changes.push(Change { key, version, prev, path: self.path });
     }
 }

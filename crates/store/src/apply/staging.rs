@@ -1,7 +1,7 @@
 //! The store with the writes of the stride that is being applied.
 
 use super::overlay::Overlay;
-use crate::index::{NEWEST, Scan};
+use crate::index::{NEWEST, Path, Scan};
 use crate::log::{Log, read};
 use crate::mistake::Mistake;
 use crate::read::{View, Visit};
@@ -24,7 +24,12 @@ pub(crate) struct Staging<'a> {
 impl Staging<'_> {
     /// The newest version of a key, a tombstone included.
     pub(crate) fn latest(&self, key: &[u8]) -> Option<Version> {
-        self.overlay.get(key).or_else(|| read(&self.store.index).latest(key))
+        self.latest_on(None, key)
+    }
+
+    /// The same of a key to which the way may be known.
+    pub(crate) fn latest_on(&self, path: Option<Path>, key: &[u8]) -> Option<Version> {
+        self.overlay.get(key).or_else(|| read(&self.store.index).latest_on(path, key))
     }
 
     /// Visits what is in the index. Nothing else publishes revisions or moves the compact revision meanwhile, so no pin is needed.

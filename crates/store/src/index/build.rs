@@ -151,6 +151,6 @@ impl Index {
             level = raise(level);
         }
         let root = level.pop().map_or_else(Node::empty, |(_, node)| node);
-        Index { live: root.count().live, keys, root }
+        Index { live: root.count().live, keys, root, shape: 0 }
     }
 }

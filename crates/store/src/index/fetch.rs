@@ -6,16 +6,20 @@
 use super::Index;
 use super::leaf::Leaf;
 use super::node::Node;
+use super::path::{LEVELS_MAX, Path};
 
 /// Keys that are fetched together: about as many as a processor waits for at a time.
 pub(crate) const FETCHED_TOGETHER: usize = 16;
 
 impl Index {
-    /// Fetches what pushes to the first [`FETCHED_TOGETHER`] of these keys touch. Nothing is changed by it. Says how many of them are here.
-    pub(crate) fn fetch(&self, keys: &[&[u8]]) -> usize {
+    /// Fetches what pushes to the first [`FETCHED_TOGETHER`] of these keys touch. Nothing is changed by it. Returns the ways to those keys
+    /// that are here.
+    pub(crate) fn fetch(&self, keys: &[&[u8]]) -> [Option<Path>; FETCHED_TOGETHER] {
         let keys = &keys[..keys.len().min(FETCHED_TOGETHER)];
         let mut nodes = [&self.root; FETCHED_TOGETHER];
         let mut ranks = [0; FETCHED_TOGETHER];
+        let mut paths = [Path { shape: self.shape, children: [0; LEVELS_MAX], at: 0 }; FETCHED_TOGETHER];
+        let mut level = 0;
         // All leaves are at the same depth.
         while !keys.is_empty() {
             for (i, key) in keys.iter().enumerate() {
@@ -27,10 +31,15 @@ impl Index {
             }
             for (i, key) in keys.iter().enumerate() {
                 if let Node::Branch(branch) = nodes[i] {
-                    nodes[i] = &branch.children[branch.child_from(ranks[i], key)];
+                    let child = branch.child_from(ranks[i], key);
+                    nodes[i] = &branch.children[child];
                     nodes[i].fetch();
+                    if let Some(step) = paths[i].children.get_mut(level) {
+                        *step = child as u8;
+                    }
                 }
             }
+            level += 1;
         }
         let mut found: [Option<(&Leaf, usize)>; FETCHED_TOGETHER] = [None; FETCHED_TOGETHER];
         for (i, key) in keys.iter().enumerate() {
@@ -38,10 +47,13 @@ impl Index {
                 found[i] = leaf.keys.find_from(ranks[i], key).ok().map(|at| (&**leaf, at));
             }
         }
-        let found = || found.iter().flatten();
-        found().for_each(|(leaf, at)| leaf.entries.fetch(*at));
-        found().for_each(|(leaf, at)| leaf.entries.fetch_older(*at));
-        found().for_each(|(leaf, at)| leaf.entries.fetch_last(*at));
-        found().count()
+        let here = || found.iter().flatten();
+        here().for_each(|(leaf, at)| leaf.entries.fetch(*at));
+        here().for_each(|(leaf, at)| leaf.entries.fetch_older(*at));
+        here().for_each(|(leaf, at)| leaf.entries.fetch_last(*at));
+        std::array::from_fn(|i| {
+            let (_, at) = found[i].filter(|_| level <= LEVELS_MAX)?;
+            Some(Path { at: at as u8, ..paths[i] })
+        })
     }
 }

@@ -35,6 +35,11 @@ impl Leaf {
         self.live
     }
 
+    /// Whether the newest version of key `at` is not a tombstone.
+    pub(super) fn is_live(&self, at: usize) -> bool {
+        self.live >> at & 1 == 1
+    }
+
     /// Keys up to the `n`th live one, and with it; all of them if fewer are live.
     pub(super) fn keys_until(&self, n: u64) -> u64 {
         let mut live = self.live;
@@ -53,7 +58,7 @@ impl Leaf {
         let at = match self.keys.find(key) {
             Ok(at) => {
                 self.entries.push(at, version);
-                let was_live = self.live >> at & 1 == 1;
+                let was_live = self.is_live(at);
                 self.live = self.live & !(1 << at) | u64::from(is_live) << at;
                 return Pushed { live: i64::from(is_live) - i64::from(was_live), inserted: false, split: None };
             }

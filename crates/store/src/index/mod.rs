@@ -14,6 +14,7 @@ mod fetch;
 mod keys;
 mod leaf;
 mod node;
+mod path;
 mod prune;
 mod scan;
 
@@ -26,6 +27,7 @@ use api::KeyRange;
 
 pub(crate) use build::{Loader, Part};
 pub(crate) use fetch::FETCHED_TOGETHER;
+pub(crate) use path::Path;
 pub(crate) use scan::{NEWEST, Scan};
 
 use crate::types::{Loc, Revision, Version};
@@ -38,6 +40,8 @@ pub(crate) struct Index {
     root: Node,
     keys: usize,
     live: u64,
+    /// Counts how often keys came or went: only then anything has another place.
+    shape: u64,
 }
 
 impl Default for Index {
@@ -49,7 +53,7 @@ impl Default for Index {
 impl Index {
     /// An index without keys.
     pub(crate) fn new() -> Index {
-        Index { root: Node::empty(), keys: 0, live: 0 }
+        Index { root: Node::empty(), keys: 0, live: 0, shape: 0 }
     }
 
     /// Adds a version, which must be newer than all versions of this key.
@@ -57,6 +61,7 @@ impl Index {
         assert!(!key.is_empty(), "a key is never empty");
         let pushed = self.root.push(key, version, true);
         self.keys += usize::from(pushed.inserted);
+        self.shape += u64::from(pushed.inserted);
         self.live = node::adjusted(self.live, pushed.live);
         if let Some(Split { separator, right }) = pushed.split {
             let mut separators = KeyBlock::new();

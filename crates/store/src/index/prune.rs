@@ -103,6 +103,7 @@ impl Index {
             }
         };
         self.keys -= pruner.removed;
+        self.shape += u64::from(pruner.removed > 0);
         self.lower_root();
         resume
     }

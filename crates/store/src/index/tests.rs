@@ -1,6 +1,6 @@
 //! The tree against a map of vectors.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::ControlFlow;
 
 use api::KeyRange;
@@ -8,7 +8,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::keys::HEAP_BYTES_MAX;
-use super::{FETCHED_TOGETHER, Index, NEWEST, Scan};
+use super::path::LEVELS_MAX;
+use super::{FETCHED_TOGETHER, Index, NEWEST, Path, Scan};
 use crate::types::{Loc, Revision, Version};
 
 type Key = Vec<u8>;
@@ -54,17 +55,28 @@ struct Pair {
     main: i64,
     sub: u32,
     next_offset: u32,
+    /// Ways to keys that were pushed last, as they were then.
+    paths: VecDeque<(Key, Option<Path>)>,
 }
 
 impl Pair {
     fn new() -> Pair {
-        Pair { index: Index::new(), model: Model::default(), main: 1, sub: 0, next_offset: 0 }
+        Pair { index: Index::new(), model: Model::default(), main: 1, sub: 0, next_offset: 0, paths: VecDeque::new() }
     }
 
     fn push(&mut self, key: &[u8], tombstone: bool, same_revision: bool) {
         (self.main, self.sub) = if same_revision { (self.main, self.sub + 1) } else { (self.main + 1, 0) };
         let version = self.version(tombstone);
-        self.index.push(key, version);
+        // The way to it is older than up to four other changes.
+        let path = match self.paths.iter().find(|(known, _)| known == key) {
+            Some((_, path)) => *path,
+            None => self.index.fetch(&[key])[0],
+        };
+        self.paths.push_back((key.to_vec(), self.index.fetch(&[key])[0]));
+        if self.paths.len() > 4 {
+            self.paths.pop_front();
+        }
+        self.index.push_on(path, key, version);
         self.model.keys.entry(key.to_vec()).or_default().push(version);
     }
 
@@ -128,9 +140,14 @@ impl Pair {
         }
         let keys: Vec<&[u8]> = probes.iter().chain(self.model.keys.keys()).map(Vec::as_slice).collect();
         for keys in keys.chunks(FETCHED_TOGETHER) {
-            let here = keys.iter().filter(|key| self.model.keys.contains_key(**key)).count();
-            assert_eq!((self.index.fetch(keys), self.index.fetch(&[])), (here, 0));
+            let paths = self.index.fetch(keys);
+            for (key, path) in keys.iter().zip(paths) {
+                let is_here = self.model.keys.contains_key(*key);
+                assert!(path.is_some() == is_here || is_here && shape.depth > LEVELS_MAX);
+                assert_eq!(self.index.latest_on(path, key), self.index.latest(key));
+            }
         }
+        assert_eq!(self.index.fetch(&[]), [None; FETCHED_TOGETHER]);
         for pair in probes.windows(2) {
             for range in [KeyRange::One(&pair[0]), KeyRange::Span(&pair[0], &pair[1]), KeyRange::From(&pair[0])] {
                 self.compare_range(range, at, slice);
@@ -266,6 +283,8 @@ fn run(pair: &mut Pair, op: &Op) {
         Op::Relocate { nth, stale } => pair.relocate(*nth, *stale),
         Op::Rebuild => {
             let versions = pair.model.keys.iter();
+            // A way is of one index.
+            pair.paths.clear();
             pair.index = Index::build(versions.flat_map(|(key, versions)| versions.iter().map(move |v| (key, *v))));
         }
     }
