@@ -18,7 +18,8 @@ pub const TXN_ANSWER_BYTES_MAX: usize = 512 << 20;
 /// Keys that the conditions and operations of one transaction that writes may look at: every member does so before it applies anything
 /// else.
 pub const TXN_KEYS_MAX: u64 = 10_000_000;
-/// The same for all requests under way from one member, unless there is one alone: thousands may be.
+/// The same for all requests under way from one member: thousands may be. Half of it for one host; hosts with one request each may have
+/// twice as many.
 pub const TXN_KEYS_TOGETHER_MAX: u64 = 2 * TXN_KEYS_MAX;
 /// Requests that look at no more keys than this do not count among those.
 pub const TXN_KEYS_FREE: u64 = 1_000;

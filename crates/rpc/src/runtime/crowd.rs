@@ -35,8 +35,9 @@ impl Origin {
         }
     }
 
-    /// All that is of the same site.
-    fn site(self) -> Origin {
+    /// All that is of the same site, as an origin of its own.
+    #[must_use]
+    pub fn site(self) -> Origin {
         Origin(self.0.map(|address| Origin::cut(address, SITE)))
     }
 }

@@ -6,18 +6,16 @@
 
 use super::{Done, Outcome};
 use crate::client_share;
-use api::etcdserverpb::TxnResponse;
 use api::etcdserverpb::response_op::Response as Answer;
 use api::mvccpb::KeyValue;
 use rpc::Home;
 use std::time::Duration;
 use store::Response;
 
-/// Answers of an outcome that goes to its thread.
+/// Answers in an outcome that goes to its thread, pairs in one of them, and bytes of all pairs.
 const ANSWERS_MAX: usize = 8;
-/// Pairs in one of them, and bytes of each value.
 const PAIRS_MAX: usize = 4;
-const VALUE_BYTES_MAX: usize = 4 << 10;
+const BYTES_MAX: usize = 16 << 10;
 
 /// The outcomes of a batch.
 #[derive(Default)]
@@ -62,37 +60,36 @@ impl Deliveries {
 
 fn is_small(outcome: &Outcome) -> bool {
     match outcome {
-        Ok(Response::Put(put)) => are_few(put.prev_kv.as_slice()),
-        Ok(Response::Txn(txn)) => is_small_txn(txn),
+        Ok(Response::Put(put)) => bytes(put.prev_kv.as_slice()).is_some_and(|bytes| bytes <= BYTES_MAX),
+        Ok(Response::Txn(txn)) if txn.responses.len() <= ANSWERS_MAX => {
+            let each = txn.responses.iter().map(|op| match &op.response {
+                Some(Answer::ResponsePut(put)) => bytes(put.prev_kv.as_slice()),
+                Some(Answer::ResponseRange(range)) => bytes(&range.kvs),
+                Some(Answer::ResponseDeleteRange(deleted)) => bytes(&deleted.prev_kvs),
+                Some(Answer::ResponseTxn(_)) | None => None,
+            });
+            each.sum::<Option<usize>>().is_some_and(|bytes| bytes <= BYTES_MAX)
+        }
         _ => false,
     }
 }
 
-fn is_small_txn(txn: &TxnResponse) -> bool {
-    txn.responses.len() <= ANSWERS_MAX
-        && txn.responses.iter().all(|op| match &op.response {
-            Some(Answer::ResponsePut(put)) => are_few(put.prev_kv.as_slice()),
-            Some(Answer::ResponseRange(range)) => are_few(&range.kvs),
-            Some(Answer::ResponseDeleteRange(deleted)) => are_few(&deleted.prev_kvs),
-            Some(Answer::ResponseTxn(_)) | None => false,
-        })
-}
-
-fn are_few(pairs: &[KeyValue]) -> bool {
-    pairs.len() <= PAIRS_MAX && pairs.iter().all(|pair| pair.value.len() <= VALUE_BYTES_MAX)
+/// Bytes of these pairs, if they are few.
+fn bytes(pairs: &[KeyValue]) -> Option<usize> {
+    (pairs.len() <= PAIRS_MAX).then(|| pairs.iter().map(|pair| pair.key.len() + pair.value.len()).sum())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use api::etcdserverpb::{PutResponse, RangeResponse, ResponseOp};
+    use api::etcdserverpb::{PutResponse, RangeResponse, ResponseOp, TxnResponse};
 
     #[test]
     fn what_is_large_is_delivered_at_once() {
-        let pair = |len| KeyValue { value: vec![0; len].into(), ..KeyValue::default() };
+        let pair = |len| KeyValue { key: "k".into(), value: vec![0; len].into(), ..KeyValue::default() };
         let put = |len| Ok(Response::Put(PutResponse { prev_kv: Some(pair(len)), ..PutResponse::default() }));
-        assert!(is_small(&Ok(Response::Put(PutResponse::default()))) && is_small(&put(VALUE_BYTES_MAX)));
-        assert!(!is_small(&put(VALUE_BYTES_MAX + 1)));
+        assert!(is_small(&Ok(Response::Put(PutResponse::default()))) && is_small(&put(BYTES_MAX - 1)));
+        assert!(!is_small(&put(BYTES_MAX)), "the key counts");
         let txn = |responses| Ok(Response::Txn(TxnResponse { responses, ..TxnResponse::default() }));
         let op = |response| ResponseOp { response: Some(response) };
         let range =

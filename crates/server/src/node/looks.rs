@@ -1,7 +1,8 @@
 //! Keys that members look at for large transactions and deletions before they apply anything else.
 //!
 //! One request alone may have them look at any number. Many together would keep everybody waiting for as long as they come, so their sum is
-//! bounded; and one host has at most half of it, so that another host's request finds room.
+//! bounded; and a host has at most half of it, but for a request that is its only one, so that another host's finds room. A host is an IPv4
+//! address, or an IPv6 site of 48 bits: its owner has as many networks as he likes.
 
 use super::Node;
 use crate::overload::Class;
@@ -68,7 +69,7 @@ impl Drop for Looked {
 impl Node {
     /// Claims that every member looks at so many keys for a request of `client`; the member itself is a client too.
     pub(crate) fn claim_looks(&self, client: Option<Address>, keys: u64) -> Result<Looked, Error> {
-        let host = Origin::of(client.and_then(|client| client.ip()));
+        let host = Origin::of(client.and_then(|client| client.ip())).site();
         self.looks.claim(host, keys).ok_or_else(|| self.refuse(Class::Write))
     }
 }

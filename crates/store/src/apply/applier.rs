@@ -38,6 +38,8 @@ pub struct Applier {
     pub(crate) log: Log,
     pub(crate) overlay: Overlay,
     pub(crate) changes: Vec<Change>,
+    /// The ways to the keys of some changes, by their numbers, which ascend.
+    pub(super) paths: Vec<(usize, Path)>,
     pub(super) outcomes: Vec<Outcome>,
     ahead: Ahead,
     /// The way to the key that the present entry puts, if it is nothing but a put.
@@ -80,6 +82,7 @@ impl Applier {
             log,
             overlay: Overlay::default(),
             changes: Vec::new(),
+            paths: Vec::new(),
             outcomes: Vec::new(),
             ahead: Ahead::default(),
             path: None,
@@ -288,6 +291,7 @@ impl Applier {
         if !self.changes.is_empty() {
             self.publish_changes();
             self.overlay.clear();
+            self.paths.clear();
             self.changes.clear();
             self.changes.shrink_to(CHANGES_KEPT);
         }

@@ -1,7 +1,6 @@
 //! The end of a stride: its versions go into the index, its revisions become readable, and watchers hear of them.
 
 use super::applier::Applier;
-use crate::index::Path;
 use crate::log::write;
 use crate::mistake::Mistake;
 use crate::read::KeySpan;
@@ -17,8 +16,6 @@ pub(crate) struct Change {
     pub(crate) version: Version,
     /// What it replaces.
     pub(crate) prev: Option<Loc>,
-    /// The way to the key.
-    pub(crate) path: Option<Path>,
 }
 
 impl Change {
@@ -41,7 +38,8 @@ impl Applier {
         let events: Option<Vec<Event>> =
             (!self.store.hub.is_idle()).then(|| self.changes.iter().map(Change::event).collect());
         let mut rest = &self.changes[..];
-        let mut told = 0;
+        let (mut told, mut installed) = (0, 0);
+        let mut paths = self.paths.iter().peekable();
         while let Some(first) = rest.first() {
             let (chunk, behind) = rest.split_at(install_stride(rest));
             let last = chunk[chunk.len() - 1].version.rev.main;
@@ -56,7 +54,9 @@ impl Applier {
             let mut index = write(&self.store.index);
             failpoint::point!(BEFORE_WRITEBACK_BUF);
             for change in chunk {
-                index.push_on(change.path, &change.key, change.version);
+                let path = paths.next_if(|(at, _)| *at == installed).map(|(_, path)| *path);
+                index.push_on(path, &change.key, change.version);
+                installed += 1;
             }
             if begins_split {
                 self.store.unpublished.set(span);

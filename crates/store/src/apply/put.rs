@@ -67,6 +67,7 @@ impl Applier {
         let before = self.overlay.insert(key.clone(), version, previous);
         // For watchers: none where a put begins a key.
         let prev = before.filter(|_| version.version != 1);
-        self.changes.push(Change { key, version, prev, path: self.path });
+        self.paths.extend(self.path.map(|path| (self.changes.len(), path)));
+        self.changes.push(Change { key, version, prev });
     }
 }

@@ -24,7 +24,7 @@ impl Index {
         while !keys.is_empty() {
             for (i, key) in keys.iter().enumerate() {
                 ranks[i] = nodes[i].keys().rank(key);
-                nodes[i].keys().fetch_strings(ranks[i]);
+                nodes[i].fetch_place(ranks[i]);
             }
             if let Node::Leaf(_) = nodes[0] {
                 break;

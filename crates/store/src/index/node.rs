@@ -86,6 +86,14 @@ impl Node {
         }
     }
 
+    /// Fetches what the other half of a search compares, and a child.
+    pub(super) fn fetch_place(&self, rank: usize) {
+        self.keys().fetch_strings(rank);
+        if let Node::Branch(branch) = self {
+            disk::fetch(branch.children.get(rank).map_or(&[], slice::from_ref));
+        }
+    }
+
     /// The leaf that holds `key`, if any does.
     pub(super) fn leaf_of(&self, key: &[u8]) -> &Leaf {
         let mut node = self;

@@ -29,7 +29,10 @@ impl Index {
             }
         }
         match node {
-            Node::Leaf(leaf) => Some(leaf.entries.get(path.at.into()).newest()),
+            Node::Leaf(leaf) => {
+                debug_assert_eq!(leaf.keys.key(path.at.into()), key, "another key's path");
+                Some(leaf.entries.get(path.at.into()).newest())
+            }
             Node::Branch(_) => self.latest(key),
         }
     }
