@@ -30,7 +30,7 @@ impl Index {
         }
         match node {
             Node::Leaf(leaf) => {
-                debug_assert_eq!(leaf.keys.key(path.at.into()), key, "another key's path");
+                debug_assert!(leaf.keys.key(path.at.into()) == key, "another key's path");
                 Some(leaf.entries.get(path.at.into()).newest())
             }
             Node::Branch(_) => self.latest(key),
@@ -50,7 +50,7 @@ impl Index {
         match node {
             // All counts stay as they are.
             Node::Leaf(leaf) if !version.is_tombstone() && leaf.is_live(path.at.into()) => {
-                debug_assert_eq!(leaf.keys.key(path.at.into()), key, "another key's path");
+                debug_assert!(leaf.keys.key(path.at.into()) == key, "another key's path");
                 leaf.entries.push(path.at.into(), version);
             }
             _ => self.push(key, version),

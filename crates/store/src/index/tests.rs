@@ -1,6 +1,6 @@
 //! The tree against a map of vectors.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use api::KeyRange;
@@ -55,28 +55,21 @@ struct Pair {
     main: i64,
     sub: u32,
     next_offset: u32,
-    /// Ways to keys that were pushed last, as they were then.
-    paths: VecDeque<(Key, Option<Path>)>,
+    /// The way to each key when it was last pushed.
+    paths: BTreeMap<Key, Option<Path>>,
 }
 
 impl Pair {
     fn new() -> Pair {
-        Pair { index: Index::new(), model: Model::default(), main: 1, sub: 0, next_offset: 0, paths: VecDeque::new() }
+        Pair { index: Index::new(), model: Model::default(), main: 1, sub: 0, next_offset: 0, paths: BTreeMap::new() }
     }
 
     fn push(&mut self, key: &[u8], tombstone: bool, same_revision: bool) {
         (self.main, self.sub) = if same_revision { (self.main, self.sub + 1) } else { (self.main + 1, 0) };
         let version = self.version(tombstone);
-        // The way to it is older than up to four other changes.
-        let path = match self.paths.iter().find(|(known, _)| known == key) {
-            Some((_, path)) => *path,
-            None => self.index.fetch(&[key])[0],
-        };
-        self.paths.push_back((key.to_vec(), self.index.fetch(&[key])[0]));
-        if self.paths.len() > 4 {
-            self.paths.pop_front();
-        }
+        let path = self.paths.get(key).copied().flatten();
         self.index.push_on(path, key, version);
+        self.paths.insert(key.to_vec(), self.index.fetch(&[key])[0]);
         self.model.keys.entry(key.to_vec()).or_default().push(version);
     }
 
@@ -148,6 +141,9 @@ impl Pair {
             }
         }
         assert_eq!(self.index.fetch(&[]), [None; FETCHED_TOGETHER]);
+        for (key, path) in &self.paths {
+            assert_eq!(self.index.latest_on(*path, key), self.index.latest(key), "on an old way");
+        }
         for pair in probes.windows(2) {
             for range in [KeyRange::One(&pair[0]), KeyRange::Span(&pair[0], &pair[1]), KeyRange::From(&pair[0])] {
                 self.compare_range(range, at, slice);
