@@ -374,7 +374,7 @@ impl<'a> Outcomes<'a> {
         let waiting: Vec<_> =
             node.pending.with(|pending| ready.iter().map(|ready| pending.take(ready.request_id)).collect());
         let mut answered = 0;
-        let mut deliveries = Deliveries::of(ready.len());
+        let mut deliveries = Deliveries::default();
         // In the order of the log: a lease that is revoked and granted again must end up with its new deadline.
         for ((waiting, ready), synced) in waiting.into_iter().zip(ready).zip(synced) {
             let Ready { index, outcome, worked, .. } = ready;

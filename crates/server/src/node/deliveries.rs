@@ -12,16 +12,14 @@ use rpc::Home;
 use std::time::Duration;
 use store::Response;
 
-/// In a smaller batch each is delivered at once: to hand it over costs more than it spares.
-const BATCH_MIN: usize = 4;
 /// Answers in an outcome that goes to its thread, pairs in one of them, and bytes of all pairs.
 const ANSWERS_MAX: usize = 8;
 const PAIRS_MAX: usize = 4;
 const BYTES_MAX: usize = 16 << 10;
 
 /// The outcomes of a batch.
+#[derive(Default)]
 pub(super) struct Deliveries {
-    is_small: bool,
     by_home: Vec<(Home, Vec<Delivery>)>,
 }
 
@@ -42,14 +40,9 @@ impl Delivery {
 }
 
 impl Deliveries {
-    /// Of a batch of so many.
-    pub(super) fn of(outcomes: usize) -> Deliveries {
-        Deliveries { is_small: outcomes < BATCH_MIN, by_home: Vec::new() }
-    }
-
     /// Adds one for a request thread. It is delivered at once if there is none, or if this is called on it.
     pub(super) fn add(&mut self, home: Option<Home>, delivery: Delivery) {
-        let goes_home = |home: &Home| !self.is_small && Home::here() != Some(*home) && is_small(&delivery.outcome);
+        let goes_home = |home: &Home| Home::here() != Some(*home) && is_small(&delivery.outcome);
         let Some(home) = home.filter(goes_home) else { return delivery.end() };
         match self.by_home.iter_mut().find(|(other, _)| *other == home) {
             Some((_, deliveries)) => deliveries.push(delivery),
